@@ -38,13 +38,15 @@ int hpack_scan(const uint8_t *block, size_t len, struct hpack_scan *ret);
 struct hpack_field {
 	const char *name, *value;
 	size_t name_len, value_len;
+	bool never_indexed; /* came as a never-indexed literal, must go out as one (RFC 7541 6.2.3) */
 };
 
 struct hpack_decoder;
 
 /*
- * A decoder that allows a dynamic table of up to max_table bytes (4096 before
- * any SETTINGS). NULL on allocation failure.
+ * A decoder that allows a dynamic table of up to max_table bytes, or 4096 when that is
+ * more: a lower limit is not forced on a peer that never announces it, its blocks decode
+ * all the same. NULL on allocation failure.
  */
 struct hpack_decoder *hpack_decoder_new(uint32_t max_table);
 void hpack_decoder_free(struct hpack_decoder *d); /* NULL is fine */
