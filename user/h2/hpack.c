@@ -261,7 +261,8 @@ struct hpack_decoder *hpack_decoder_new(uint32_t max_table)
 
 void hpack_decoder_free(struct hpack_decoder *d)
 {
-	nghttp2_hd_inflate_del(inflater(d));
+	if (d)
+		nghttp2_hd_inflate_del(inflater(d));
 }
 
 /* What the caller wants to see of a block, and whether it still does. */
