@@ -226,10 +226,16 @@ $(BUILD)/obj/tests/%.o $(BUILD)/asan/obj/tests/%.o $(BUILD)/fuzz/obj/tests/%.o: 
 	CPPFLAGS_ALL += -Itests -I$(BUILD)/tests/kernel
 
 # libFuzzer calls an entry point that no header declares.
-$(BUILD)/fuzz/obj/tests/%.o: WARNINGS += -Wno-missing-prototypes
+$(BUILD)/fuzz/obj/tests/%.o $(BUILD)/obj/tests/fuzz/%.o: WARNINGS += -Wno-missing-prototypes
 $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.o $(BUILD)/fuzz/libflightsplice.a
 	$(call say,LINK,$@)
 	$(Q)$(CLANG) $(LDFLAGS_ALL) $(SANITIZE) -fsanitize=fuzzer -o $@ $(filter %.o %.a,$^) $(PACKAGE_LIBS)
+
+# The same entry point without libFuzzer, to replay a corpus against the code as it is shipped.
+$(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(BUILD)/libflightsplice.a
+	$(call say,LINK,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(HARDEN) -o $@ $(filter %.o %.a,$^) $(PACKAGE_LIBS)
 
 # Kernel facts are tested without the product's code: libbpf and the test's own BPF program only.
 $(foreach b,$(KERNEL_BPF),$(eval \
@@ -243,8 +249,8 @@ $(BUILD)/tests/kernel/%: $(BUILD)/obj/tests/kernel/%.o
 
 # ---------------------------------------------------------------- targets
 
-.PHONY: all gen tests tests-unit tests-sim tests-fuzz tests-kernel tests-asan asan check quickstart
-.PHONY: bench install lint format fuzz soak clean help
+.PHONY: all gen tests tests-asan tests-unit-asan tests-sim-asan asan check quickstart bench install
+.PHONY: lint format fuzz soak clean help
 
 program = $(MAIN_SRC:user/main.c=$(1)/flightsplice)
 
@@ -252,15 +258,18 @@ all: $(BUILD)/libflightsplice.a $(SKELETONS) $(call program,$(BUILD))
 
 asan: $(BUILD)/asan/libflightsplice.a $(call program,$(BUILD)/asan)
 
-tests-unit: $(call suite_bin,unit,$(BUILD))
+SUITES_BUILT := unit sim kernel fuzz netns e2e bench
+$(foreach s,unit kernel netns e2e bench,$(eval tests-$(s): $(call suite_bin,$(s),$(BUILD))))
 tests-sim: $(if $(SIM_SRC),$(BUILD)/tests/sim/sim)
-tests-kernel: $(call suite_bin,kernel,$(BUILD))
-tests-fuzz: $(FUZZERS)
-tests: tests-unit tests-sim tests-kernel tests-fuzz $(foreach s,netns e2e bench,$(call suite_bin,$(s),$(BUILD)))
-tests-asan: asan $(call suite_bin,unit,$(BUILD)/asan) $(if $(SIM_SRC),$(BUILD)/asan/tests/sim/sim)
+tests-fuzz: $(FUZZERS) $(FUZZERS:$(BUILD)/fuzz/%=$(BUILD)/tests/fuzz/%)
+tests: $(SUITES_BUILT:%=tests-%)
+.PHONY: $(SUITES_BUILT:%=tests-%)
+tests-unit-asan: $(call suite_bin,unit,$(BUILD)/asan)
+tests-sim-asan: $(if $(SIM_SRC),$(BUILD)/asan/tests/sim/sim)
+tests-asan: asan tests-unit-asan tests-sim-asan
 
 check:
-	@V=$(V) scripts/test $(SUITES)
+	@BUILD=$(BUILD) scripts/test $(SUITES)
 
 quickstart:
 	@scripts/quickstart
