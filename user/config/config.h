@@ -62,7 +62,11 @@ struct config {
 	enum config_log_format log_format;
 	enum config_log_level log_level;
 	const char *pin_dir;
+	char *storage; /* lists from the environment, taken apart; config_free()'s */
 };
+
+/* The least that --client-inflight may be, and each worker's part of --total-inflight. */
+#define CONFIG_INFLIGHT_MIN (256 * KiB)
 
 enum config_result {
 	CONFIG_OK,
@@ -72,12 +76,15 @@ enum config_result {
 
 /*
  * Fills *ret from defaults, then FLIGHTSPLICE_* in envp (NULL-terminated, may be
- * NULL), then argv[1..]. Strings in *ret point into argv/envp. A repeatable flag
- * given on the command line replaces what the environment said. An unknown
- * FLIGHTSPLICE_* variable is an error too (a typo must not be silent).
+ * NULL), then argv[1..]. Strings in *ret point into argv, envp and ret->storage. A
+ * repeatable flag given on the command line replaces what the environment said, where
+ * its values are separated by commas. An unknown FLIGHTSPLICE_* variable is an error
+ * too (a typo must not be silent). *ret is written only with CONFIG_OK.
  */
 enum config_result config_parse(struct config *ret, int argc, char **argv, char **envp, FILE *out,
 				FILE *err);
+/* Frees what *c owns; NULL and a zeroed one are fine. */
+void config_free(struct config *c);
 
 /* "250ms", "5s", "10m", "1h", "0". 0 or -EINVAL. */
 int config_parse_duration(const char *text, uint64_t *ret_ns);
