@@ -26,6 +26,7 @@ static inline bool list_empty(const struct list *l)
 
 static inline void list_insert_between(struct list *n, struct list *prev, struct list *next)
 {
+	assert(prev && next); /* list_init() was called; static analysis cannot know */
 	n->prev = prev;
 	n->next = next;
 	prev->next = n;
