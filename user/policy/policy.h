@@ -17,7 +17,7 @@ struct policy;
 enum policy_verdict {
 	POLICY_ALLOW,
 	POLICY_DENY_LOOPBACK,  /* 127/8, ::1, and the unspecified address */
-	POLICY_DENY_LINKLOCAL, /* 169.254/16 (cloud metadata), fe80::/10, fd00:ec2::254 */
+	POLICY_DENY_LINKLOCAL, /* 169.254/16, fe80::/10, and cloud metadata wherever it is */
 	POLICY_DENY_MULTICAST, /* 224/4, ff00::/8, broadcast */
 	POLICY_DENY_RESERVED,  /* 0/8, 240/4, IPv4-embedding prefixes that hide one of these */
 	POLICY_DENY_SELF,      /* one of our own listeners */
@@ -34,16 +34,19 @@ struct policy *policy_new(void);
 void policy_free(struct policy *p); /* NULL is fine */
 
 /* Each parses its flag's text: 0, -EINVAL (text is wrong), -ENOMEM, -ENOSPC (too many). */
-int policy_allow_cidr(struct policy *p, const char *cidr); /* "10.0.0.0/8", "fd00::/8", one address */
+int policy_allow_cidr(struct policy *p,
+		      const char *cidr); /* "10.0.0.0/8", "fd00::/8", one address */
 int policy_allow_port(struct policy *p, const char *range); /* "50051" or "50000-50100" */
 void policy_allow_loopback(struct policy *p);
 /*
- * Adds one of our own listening addresses. A wildcard listener stands for every
- * address of this host: those are read once from the system by the caller and
- * added one by one.
+ * Adds one of our own listening addresses (the admin server's too); 0, -EINVAL, -ENOMEM
+ * or -ENOSPC. A wildcard listener stands for every address of this host: the caller adds
+ * it as it is, which covers loopback, and the host's other addresses with its port one
+ * by one, read once from the system.
  */
 int policy_add_self(struct policy *p, const struct addr *a);
 
+/* Whether *a may be dialled. An IPv4-mapped address is judged as the IPv4 address it is. */
 enum policy_verdict policy_check(const struct policy *p, const struct addr *a);
 
 #endif
