@@ -221,9 +221,10 @@ $(eval $(call variant_rules,$(BUILD)/asan,$(CC),$(SANITIZE)))
 $(eval $(call test_rules,$(BUILD)/asan,$(CC),$(SANITIZE)))
 $(eval $(call variant_rules,$(BUILD)/fuzz,$(CLANG),$(SANITIZE),-fsanitize=fuzzer-no-link))
 
-# Tests include each other's headers from tests/, a kernel test its skeleton.
+# Tests include each other's headers from tests/, inline functions shared with BPF from bpf/ and a
+# kernel test its skeleton.
 $(BUILD)/obj/tests/%.o $(BUILD)/asan/obj/tests/%.o $(BUILD)/fuzz/obj/tests/%.o: \
-	CPPFLAGS_ALL += -Itests -I$(BUILD)/tests/kernel
+	CPPFLAGS_ALL += -Itests -Ibpf -I$(BUILD)/tests/kernel
 
 # libFuzzer calls an entry point that no header declares.
 $(BUILD)/fuzz/obj/tests/%.o $(BUILD)/obj/tests/fuzz/%.o: WARNINGS += -Wno-missing-prototypes
