@@ -398,15 +398,14 @@ int hpack_encode(uint8_t *buf, size_t cap, size_t *len, const struct hpack_field
 	uint8_t *p;
 
 	assert(*len <= cap);
-	/* Also keeps the sum below from wrapping. */
-	if (f->name_len > cap || f->value_len > cap)
-		return -ENOSPC;
 	if (found > 0 && !secret) {
 		if (*len == cap)
 			return -ENOSPC;
 		buf[(*len)++] = (uint8_t)(INDEXED | found);
 		return 0;
 	}
+	if (f->name_len > cap || f->value_len > cap) /* also keeps the sum below from wrapping */
+		return -ENOSPC;
 	name_index = (size_t)abs(found);
 	need = integer_size(4, name_index) + integer_size(7, f->value_len) + f->value_len;
 	if (!name_index)
