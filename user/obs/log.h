@@ -34,7 +34,7 @@ struct log_options {
 	void *now_arg;
 };
 
-/* NULL: out of memory. */
+/* NULL: out of memory. The process must ignore SIGPIPE. */
 struct log *log_new(const struct log_options *o);
 /* Writes pending "suppressed" lines first. NULL is fine. */
 void log_free(struct log *log);
