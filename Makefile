@@ -174,8 +174,9 @@ $(1)/obj/gen/%.o: $(GEN)/%.c $(1)/flags
 	$$(Q)mkdir -p $$(@D)
 	$$(Q)$(2) $$(CPPFLAGS_ALL) $$(CFLAGS_ALL) $(3) $(4) -MMD -MP -c -o $$@ $$<
 
+# `private`: a target's own flags are not those of its prerequisites, $(1)/flags above all.
 # Only the files that name it are compiled again when the version changes.
-$$(patsubst %.c,$(1)/obj/%.o,$$(VERSIONED)): CPPFLAGS_ALL += -DFLIGHTSPLICE_VERSION='"$$(FULL_VERSION)"'
+$$(patsubst %.c,$(1)/obj/%.o,$$(VERSIONED)): private CPPFLAGS_ALL += -DFLIGHTSPLICE_VERSION='"$$(FULL_VERSION)"'
 $$(patsubst %.c,$(1)/obj/%.o,$$(VERSIONED)): $(1)/version
 
 $$(patsubst %.c,$(1)/obj/%.o,$$(filter user/datapath/%,$$(USER_SRC)) $$(MAIN_SRC)): | $$(SKELETONS)
@@ -224,10 +225,10 @@ $(eval $(call variant_rules,$(BUILD)/fuzz,$(CLANG),$(SANITIZE),-fsanitize=fuzzer
 # Tests include each other's headers from tests/, inline functions shared with BPF from bpf/ and a
 # kernel test its skeleton.
 $(BUILD)/obj/tests/%.o $(BUILD)/asan/obj/tests/%.o $(BUILD)/fuzz/obj/tests/%.o: \
-	CPPFLAGS_ALL += -Itests -Ibpf -I$(BUILD)/tests/kernel
+	private CPPFLAGS_ALL += -Itests -Ibpf -I$(BUILD)/tests/kernel
 
 # libFuzzer calls an entry point that no header declares.
-$(BUILD)/fuzz/obj/tests/%.o $(BUILD)/obj/tests/fuzz/%.o: WARNINGS += -Wno-missing-prototypes
+$(BUILD)/fuzz/obj/tests/%.o $(BUILD)/obj/tests/fuzz/%.o: private WARNINGS += -Wno-missing-prototypes
 $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.o $(BUILD)/fuzz/libflightsplice.a
 	$(call say,LINK,$@)
 	$(Q)$(CLANG) $(LDFLAGS_ALL) $(SANITIZE) -fsanitize=fuzzer -o $@ $(filter %.o %.a,$^) $(PACKAGE_LIBS)
@@ -297,7 +298,7 @@ clean:
 
 # ---------------------------------------------------------------- lint
 
-FORMATTED = $(shell git ls-files -co --exclude-standard '*.[ch]' 2>/dev/null)
+FORMATTED = $(foreach d,user bpf tests,$(call rwildcard,$(d),%.c %.h))
 TIDY_SRC := $(USER_SRC) $(MAIN_SRC)
 
 $(BUILD)/lint/%.tidy: %.c $(BUILD)/obj/%.o .clang-tidy
