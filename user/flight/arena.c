@@ -50,7 +50,8 @@ void arena_init(struct arena *a, size_t message_len)
 	a->block = a->own;
 	a->used = 0;
 	a->size = sizeof(a->own);
-	a->budget = min_u64(ARENA_MAX, ARENA_BASE + (uint64_t)ARENA_PER_BYTE * message_len);
+	a->budget =
+		min_u64(ARENA_MAX, ARENA_BASE + ARENA_PER_BYTE * min_u64(message_len, ARENA_MAX));
 	a->exhausted = false;
 }
 
