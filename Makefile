@@ -98,8 +98,9 @@ SKELETONS := $(BPF_SRC:bpf/%.bpf.c=$(GEN)/%.skel.h)
 
 suite_src = $(filter-out %.bpf.c,$(wildcard tests/$(1)/*.c))
 suite_bin = $(patsubst tests/%.c,$(2)/tests/%,$(call suite_src,$(1)))
-# Each .c is a program that is linked with the library (those of `unit` with cmocka too).
-LIBRARY_SUITES := unit netns e2e bench
+# Each .c is a program that is linked with the library (those of `unit` with cmocka too). The tools of
+# tests/e2e are not among them: they share no code with what they judge, and its script builds them.
+LIBRARY_SUITES := unit netns bench
 SIM_SRC := $(call suite_src,sim)
 KERNEL_BPF := $(wildcard tests/kernel/*.bpf.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -260,8 +261,8 @@ all: $(BUILD)/libflightsplice.a $(SKELETONS) $(call program,$(BUILD))
 
 asan: $(BUILD)/asan/libflightsplice.a $(call program,$(BUILD)/asan)
 
-SUITES_BUILT := unit sim kernel fuzz netns e2e bench
-$(foreach s,unit kernel netns e2e bench,$(eval tests-$(s): $(call suite_bin,$(s),$(BUILD))))
+SUITES_BUILT := unit sim kernel fuzz netns bench
+$(foreach s,unit kernel netns bench,$(eval tests-$(s): $(call suite_bin,$(s),$(BUILD))))
 tests-sim: $(if $(SIM_SRC),$(BUILD)/tests/sim/sim)
 tests-fuzz: $(FUZZERS) $(FUZZERS:$(BUILD)/fuzz/%=$(BUILD)/tests/fuzz/%)
 tests: $(SUITES_BUILT:%=tests-%)
