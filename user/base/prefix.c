@@ -75,19 +75,22 @@ int prefix_parse(const char *text, struct prefix *ret)
 	return 0;
 }
 
+bool prefix_bits_equal(const uint8_t *a, const uint8_t *b, unsigned bits)
+{
+	unsigned whole = bits / 8, rest = bits % 8;
+
+	return !memcmp(a, b, whole) && (!rest || !((a[whole] ^ b[whole]) >> (8 - rest)));
+}
+
 bool prefix_contains(const struct prefix *p, const struct addr *a)
 {
-	unsigned whole = p->bits / 8, rest = p->bits % 8;
 	struct addr u = *a;
-	const uint8_t *bytes;
 
 	addr_unmap(&u);
 	if (!u.len || (u.sa.sa_family == AF_INET) != p->v4)
 		return false;
-	bytes = p->v4 ? (const uint8_t *)&u.in.sin_addr : u.in6.sin6_addr.s6_addr;
-	if (memcmp(bytes, p->bytes, whole))
-		return false;
-	return !rest || !((bytes[whole] ^ p->bytes[whole]) >> (8 - rest));
+	return prefix_bits_equal(p->v4 ? (const uint8_t *)&u.in.sin_addr : u.in6.sin6_addr.s6_addr,
+				 p->bytes, p->bits);
 }
 
 int port_range_parse(const char *text, struct port_range *ret)

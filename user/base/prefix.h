@@ -25,6 +25,8 @@ struct port_range {
 int prefix_parse(const char *text, struct prefix *ret);
 /* An IPv4-mapped address is its IPv4 form; IPv6 prefixes never hold IPv4 addresses. */
 bool prefix_contains(const struct prefix *p, const struct addr *a);
+/* Whether the first `bits` bits of a and b are the same. */
+bool prefix_bits_equal(const uint8_t *a, const uint8_t *b, unsigned bits);
 
 /* Reads "50051" or "50000-50100". 0, or -EINVAL; *ret is untouched then. */
 int port_range_parse(const char *text, struct port_range *ret);

@@ -57,8 +57,8 @@ struct port {
 enum dial_phase { DIAL_RESOLVE, DIAL_POLICY, DIAL_CONNECT };
 
 struct dial_result {
-	int err;                     /* 0, or -errno (resolver: -ENOENT not found, -EAGAIN temporary) */
-	enum dial_phase phase;       /* where it failed */
+	int err;               /* 0, or -errno (resolver: -ENOENT not found, -EAGAIN temporary) */
+	enum dial_phase phase; /* where it failed */
 	enum policy_verdict verdict; /* DIAL_POLICY: why */
 	const char *detail;          /* static or callback-lifetime text: "Connection refused" */
 	struct addr addr;            /* the address tried last, or connected to */
@@ -87,6 +87,7 @@ struct env_ops {
 
 struct stream_record;
 struct session_event;
+struct datapath;
 
 /* Implemented by obs; called on the worker's thread, must not block. */
 struct emit_ops {
@@ -102,6 +103,8 @@ struct env {
 	const struct config *config;
 	/* This worker's part of limits.total_inflight, bytes. */
 	uint64_t inflight_share;
+	/* How result bytes move: &datapath_relay (datapath/relay.h). */
+	const struct datapath *relay;
 };
 
 #endif

@@ -45,12 +45,12 @@ bool session_idle(const struct session *s);
 
 /* Who ended a stream. */
 enum stream_end {
-	END_COMPLETE,       /* the executor's trailers were delivered */
-	END_CLIENT,         /* RST_STREAM, disconnect or error of the client */
-	END_EXECUTOR,       /* the executor's RST, FIN, GOAWAY or protocol error */
-	END_PROXY,          /* we answered: bad ticket, policy, limit, unreachable */
-	END_DEADLINE,       /* one of our timeouts, or grpc-timeout */
-	END_SHUTDOWN,       /* drain timeout or second SIGTERM */
+	END_COMPLETE, /* the executor's trailers were delivered */
+	END_CLIENT,   /* RST_STREAM, disconnect or error of the client */
+	END_EXECUTOR, /* the executor's RST, FIN, GOAWAY or protocol error */
+	END_PROXY,    /* we answered: bad ticket, policy, limit, unreachable */
+	END_DEADLINE, /* one of our timeouts, or grpc-timeout */
+	END_SHUTDOWN, /* drain timeout or second SIGTERM */
 	END_REASONS,
 };
 const char *stream_end_name(enum stream_end e); /* "complete", "client", ... */
@@ -58,30 +58,31 @@ const char *stream_end_name(enum stream_end e); /* "complete", "client", ... */
 /* One finished stream: the log line and the counters come from it. */
 struct stream_record {
 	struct addr client;
-	struct addr executor; /* resolved; len 0 when never connected */
-	const char *method;   /* "DoGet", "Check", ... */
+	struct addr executor;        /* resolved; len 0 when never connected */
+	const char *method;          /* "DoGet", "Check", ... */
 	const struct ticket *ticket; /* NULL when none was decoded */
 	uint32_t stream_id;
-	const char *datapath;    /* "relay", ... */
+	const char *datapath;     /* "relay", ... */
 	const char *datapath_why; /* why not a better one; static text */
-	uint64_t data_bytes;     /* DATA payload delivered to the client */
-	uint64_t dropped_bytes;  /* DATA payload received and not delivered */
-	uint64_t first_byte_ns;  /* request HEADERS to response head sent; 0 = none */
+	uint64_t data_bytes;      /* DATA payload delivered to the client */
+	uint64_t dropped_bytes;   /* DATA payload received and not delivered */
+	uint64_t first_byte_ns;   /* request HEADERS to response head sent; 0 = none */
 	uint64_t duration_ns;
-	int grpc_status;         /* what the client was told; -1 = none (reset) */
+	int grpc_status; /* what the client was told; -1 = none (reset) */
 	enum stream_end end;
-	const char *reason; /* free text of the end: "connect: Connection refused"; "" when complete */
-	unsigned attempts;  /* upstream connections tried */
+	const char
+		*reason; /* free text of the end: "connect: Connection refused"; "" when complete */
+	unsigned attempts; /* upstream connections tried */
 };
 
 enum session_event_kind {
 	EVENT_CLIENT_OPEN,
 	EVENT_CLIENT_CLOSED,
-	EVENT_CLIENT_REFUSED,   /* over max_clients */
-	EVENT_CLIENT_ERROR,     /* GOAWAY with an error, not HTTP/2, ... */
+	EVENT_CLIENT_REFUSED, /* over max_clients */
+	EVENT_CLIENT_ERROR,   /* GOAWAY with an error, not HTTP/2, ... */
 	EVENT_UPSTREAM_OPEN,
 	EVENT_UPSTREAM_CLOSED,
-	EVENT_UPSTREAM_ERROR,   /* dial failure, protocol error */
+	EVENT_UPSTREAM_ERROR, /* dial failure, protocol error */
 	EVENT_DRAIN,
 	EVENT_KINDS,
 };
@@ -111,9 +112,9 @@ const char *drop_reason_name(enum drop_reason r);
  */
 struct session_stats {
 	uint64_t clients_accepted, clients_refused;
-	uint64_t clients_open;   /* gauge */
+	uint64_t clients_open; /* gauge */
 	uint64_t streams_opened;
-	uint64_t streams_open;   /* gauge */
+	uint64_t streams_open; /* gauge */
 	uint64_t streams_ended[END_REASONS];
 	uint64_t streams_status[17]; /* by grpc-status told; [16] also takes anything else */
 	uint64_t streams_reset;      /* ended without any status */
@@ -135,13 +136,13 @@ struct stream_view {
 	struct addr client, executor;
 	const struct ticket *ticket; /* may be NULL */
 	uint32_t stream_id;
-	const char *state;    /* enum stream_state's name */
+	const char *state;     /* enum stream_state's name */
 	const char *waits_for; /* "executor data", "client window", "client socket", ... */
 	const char *datapath;
 	uint64_t data_bytes, granted, held;
 	uint64_t age_ns, quiet_ns; /* since opened; since the last progress */
 };
-void session_each_stream(const struct session *s, void (*fn)(void *arg, const struct stream_view *v),
-			 void *arg);
+void session_each_stream(const struct session *s,
+			 void (*fn)(void *arg, const struct stream_view *v), void *arg);
 
 #endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session/ledger.h"
+
+uint32_t ledger_open(int64_t *window, uint32_t increment)
+{
+	if (!increment)
+		return H2_PROTOCOL_ERROR;
+	if (*window + increment > H2_MAX_WINDOW)
+		return H2_FLOW_CONTROL_ERROR;
+	*window += increment;
+	return 0;
+}
+
+uint32_t ledger_shift(int64_t *window, int64_t delta)
+{
+	if (*window + delta > H2_MAX_WINDOW)
+		return H2_FLOW_CONTROL_ERROR;
+	*window += delta;
+	return 0;
+}
+
+/* Room below cap, at most what is asked for. */
+static uint64_t room(uint64_t cap, uint64_t used, uint64_t want)
+{
+	return used < cap ? min_u64(want, cap - used) : 0;
+}
+
+uint32_t ledger_grant(const struct ledger_view *v)
+{
+	int64_t window = min_i64(v->stream_window, v->conn_window);
+	uint64_t outstanding = v->granted + v->held;
+	uint64_t target = max_u64(LEDGER_LEND, (uint64_t)max_i64(window, 0));
+	uint64_t grant;
+
+	target = min_u64(target, v->client_cap / v->streams);
+	target = max_u64(target, LEDGER_FLOOR);
+	if (outstanding >= target)
+		return 0;
+	grant = target - outstanding;
+	grant = room(v->client_cap, v->client_used, grant);
+	grant = room(v->worker_cap, v->worker_used, grant);
+	if (outstanding + grant < LEDGER_FLOOR)
+		grant = LEDGER_FLOOR - outstanding;
+	/* Small top-ups wait until a quarter of the target is due. */
+	if (outstanding && grant < target / 4)
+		return 0;
+	return (uint32_t)min_u64(grant, H2_MAX_WINDOW - v->granted);
+}
