@@ -110,8 +110,8 @@ static bool is_service_link(const char *name, size_t n, const char *value)
 
 	if (ends_with(name, n, "_SERVICE_HOST") || memmem(name, n, "_SERVICE_PORT", 13))
 		return true;
-	if (ends_with(name, n, "_PORT"))
-		return strstr(value, "://") != NULL;
+	if (ends_with(name, n, "_PORT") && strstr(value, "://"))
+		return true;
 	/* ..._PORT_50060_TCP and that with _PROTO, _PORT, _ADDR */
 	for (port = name; (port = memmem(port, n - (size_t)(port - name), "_PORT_", 6)); port++) {
 		size_t left = n - (size_t)(port + 6 - name);

@@ -143,18 +143,21 @@ struct range4 {
 	enum policy_verdict verdict;
 };
 
+#define IP4(a, b, c, d) ((uint32_t)(a) << 24 | (b) << 16 | (c) << 8 | (d))
+
 static const struct range4 denied4[] = {
-	{ 0x00000000, 32, POLICY_DENY_LOOPBACK }, /* unspecified: the kernel connects to loopback */
-	{ 0x00000000, 8, POLICY_DENY_RESERVED },  /* "this network" */
-	{ 0x7f000000, 8, POLICY_DENY_LOOPBACK },  /* 127.0.0.0/8 */
-	{ 0xa9fe0000, 16, POLICY_DENY_LINKLOCAL }, /* 169.254.0.0/16: metadata of most clouds */
-	{ 0x6464c8c8, 32, POLICY_DENY_LINKLOCAL }, /* 100.100.100.200: Alibaba Cloud metadata */
-	{ 0xa83f8110, 32, POLICY_DENY_LINKLOCAL }, /* 168.63.129.16: Azure's host agent */
-	{ 0xc00000c0, 32,
-	  POLICY_DENY_LINKLOCAL },                /* 192.0.0.192: Oracle Cloud metadata, old form */
-	{ 0xe0000000, 4, POLICY_DENY_MULTICAST }, /* 224.0.0.0/4 */
-	{ 0xffffffff, 32, POLICY_DENY_MULTICAST }, /* broadcast */
-	{ 0xf0000000, 4, POLICY_DENY_RESERVED },   /* 240.0.0.0/4 */
+	/* Unspecified: the kernel takes it for loopback. */
+	{ IP4(0, 0, 0, 0), 32, POLICY_DENY_LOOPBACK },
+	{ IP4(0, 0, 0, 0), 8, POLICY_DENY_RESERVED }, /* "this network" */
+	{ IP4(127, 0, 0, 0), 8, POLICY_DENY_LOOPBACK },
+	/* Metadata of most clouds. */
+	{ IP4(169, 254, 0, 0), 16, POLICY_DENY_LINKLOCAL },
+	{ IP4(100, 100, 100, 200), 32, POLICY_DENY_LINKLOCAL }, /* Alibaba Cloud metadata */
+	{ IP4(168, 63, 129, 16), 32, POLICY_DENY_LINKLOCAL },   /* Azure's host agent */
+	{ IP4(192, 0, 0, 192), 32, POLICY_DENY_LINKLOCAL }, /* Oracle Cloud metadata, old form */
+	{ IP4(224, 0, 0, 0), 4, POLICY_DENY_MULTICAST },
+	{ IP4(255, 255, 255, 255), 32, POLICY_DENY_MULTICAST }, /* broadcast */
+	{ IP4(240, 0, 0, 0), 4, POLICY_DENY_RESERVED },
 };
 
 static enum policy_verdict check_ranges4(uint32_t ip)
@@ -185,17 +188,10 @@ static const struct range6 denied6[] = {
 	{ { 0x01, 0x00 }, 64, POLICY_DENY_RESERVED }, /* 100::/64, discard */
 };
 
-static bool in_range6(const uint8_t ip[16], const uint8_t net[16], unsigned bits)
-{
-	unsigned whole = bits / 8, rest = bits % 8;
-
-	return !memcmp(ip, net, whole) && (!rest || !((ip[whole] ^ net[whole]) >> (8 - rest)));
-}
-
 static enum policy_verdict check_ranges6(const uint8_t ip[16])
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(denied6); i++)
-		if (in_range6(ip, denied6[i].net, denied6[i].bits))
+		if (prefix_bits_equal(ip, denied6[i].net, denied6[i].bits))
 			return denied6[i].verdict;
 	return POLICY_ALLOW;
 }
@@ -257,7 +253,7 @@ static enum policy_verdict check_embedded(const struct policy *p, const struct a
 		const struct embedding *e = &embeddings[i];
 		uint32_t v4 = 0;
 
-		if (!in_range6(ip, e->net, e->bits))
+		if (!prefix_bits_equal(ip, e->net, e->bits))
 			continue;
 		for (unsigned b = 0; b < 4; b++)
 			v4 = v4 << 8 | (uint8_t)(ip[e->at[b]] ^ e->flip);
