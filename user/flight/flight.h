@@ -43,11 +43,11 @@ size_t grpc_message_encode(char *buf, size_t cap, const char *msg);
 int grpc_timeout_parse(const char *value, size_t len, uint64_t *ret_ns);
 
 enum flight_method {
-	FLIGHT_DO_GET,        /* forwarded */
-	FLIGHT_OTHER,         /* a FlightService method that we do not serve */
-	FLIGHT_HEALTH_CHECK,  /* grpc.health.v1.Health/Check */
+	FLIGHT_DO_GET,       /* forwarded */
+	FLIGHT_OTHER,        /* a FlightService method that we do not serve */
+	FLIGHT_HEALTH_CHECK, /* grpc.health.v1.Health/Check */
 	FLIGHT_HEALTH_WATCH,
-	FLIGHT_UNKNOWN,       /* any other path */
+	FLIGHT_UNKNOWN, /* any other path */
 };
 
 /* The method a :path names, by a table of FlightService and Health. */

@@ -148,8 +148,8 @@ uint32_t h2_settings_apply(struct h2_settings *s, const uint8_t *payload, uint32
  * The caller has made the room: H2_HEADER_LEN plus the payload.
  */
 size_t h2_put_settings_ack(uint8_t *p);
-size_t h2_put_setting(uint8_t *p, uint16_t id, uint32_t value); /* 6 bytes, no frame header */
-size_t h2_put_ping(uint8_t *p, const uint8_t data[8], bool ack);        /* 17 */
+size_t h2_put_setting(uint8_t *p, uint16_t id, uint32_t value);  /* 6 bytes, no frame header */
+size_t h2_put_ping(uint8_t *p, const uint8_t data[8], bool ack); /* 17 */
 size_t h2_put_rst_stream(uint8_t *p, uint32_t stream, uint32_t error);  /* 13 */
 size_t h2_put_window_update(uint8_t *p, uint32_t stream, uint32_t inc); /* 13; inc 1..2^31-1 */
 /* debug may be NULL; at most 128 bytes of it are sent. 17 + strlen(debug) at most. */
