@@ -23,9 +23,9 @@
  *
  * Order between the two ways is kept by three rules:
  *   - While consumed != passed, and while hold is set, every skb goes to the tap.
- *   - Userspace first injects what it forwards of the tap's bytes, then stores open_bytes, then
- *     consumed (release). When consumed == passed the verdict takes over from there: it adopts
- *     open_bytes as the rest of the current frame.
+ *   - Userspace first injects what it forwards of the tap's bytes, then publishes how many bytes it
+ *     has consumed and how many the frame at that point still lacks, in one word (`resume`). When
+ *     consumed == passed the verdict takes over from there.
  *   - A frame's flow-controlled length is counted once, by whoever saw its header.
  *
  * Nothing here is locked. Each group of fields has one writer, named in its comment, and its own
@@ -49,7 +49,7 @@
 #define ABI_STREAM_WAYS 4
 #define ABI_STREAMS (ABI_STREAM_SETS * ABI_STREAM_WAYS)
 /* Most frame headers looked at in one skb; an skb with more goes to the tap. */
-#define ABI_SKB_FRAMES 128
+#define ABI_SKB_FRAMES 1024
 
 /* Client-initiated ids are odd and rise: 64 consecutive ones fill the table exactly. */
 #define ABI_STREAM_SET(id) ((((id) >> 1) & (ABI_STREAM_SETS - 1)) * ABI_STREAM_WAYS)
@@ -86,7 +86,7 @@ enum abi_reason {
 	ABI_REASONS,
 };
 
-#define ABI_REASON_SLOTS 24 /* room in struct abi_pair; enum abi_reason must fit */
+#define ABI_REASON_SLOTS 32 /* room in struct abi_pair; enum abi_reason must fit */
 
 /* One stream of a pair. */
 struct abi_stream {
@@ -101,6 +101,16 @@ struct abi_stream {
 	__u64 pad;
 };
 
+/*
+ * abi_pair.resume: consumed (its low 40 bits; a terabyte cannot be outstanding) and the bytes that
+ * the frame there still lacks (24 bits, as in a frame's length). One word, so that no reader can see
+ * one without the other, on any architecture.
+ */
+#define ABI_CONSUMED_BITS 40
+#define ABI_CONSUMED_MASK ((1ULL << ABI_CONSUMED_BITS) - 1)
+#define ABI_RESUME(consumed, open)                                                                 \
+	(((consumed)&ABI_CONSUMED_MASK) | (__u64)(open) << ABI_CONSUMED_BITS)
+
 /* One slot. Array map `pairs`, mapped into the process. */
 struct abi_pair {
 	/* Written by userspace only. */
@@ -108,20 +118,19 @@ struct abi_pair {
 	__u32 worker;     /* index of the ring buffer that hears of this pair */
 	__u32 hold;       /* 1: everything to the tap */
 	__u32 max_frame;  /* largest DATA payload to redirect, bytes */
-	__u64 consumed;   /* bytes of the tap dealt with and injected */
-	__u32 open_bytes; /* bytes of the frame that userspace left open; valid with consumed */
-	__u32 upad;
-	__u64 tap_limit; /* most bytes passed and not consumed before the pair is dead */
-	__u64 upad2[3];
+	__u64 resume;     /* ABI_RESUME(): bytes of the tap dealt with, rest of the open frame */
+	__u64 tap_limit;  /* most bytes passed and not consumed before the pair is dead */
+	__u64 holds;      /* times that hold was raised */
+	__u64 upad[3];
 
 	/* Written by the verdict only (one at a time: under U's socket lock). */
 	__u64 passed;     /* bytes sent to the tap */
-	__u64 adopted;    /* the value of consumed whose open_bytes are in `remaining` */
+	__u64 adopted;    /* passed when `remaining` was last taken from resume */
 	__u64 redirected; /* bytes sent to C */
 	__u64 data;       /* flow-controlled bytes of all streams, as in abi_stream */
 	__u64 frames;     /* DATA frames redirected */
 	__u64 excursions; /* times that the fast path was left */
-	__u32 remaining;  /* bytes still to come of the frame that is open at the fast path's end */
+	__u32 remaining;  /* bytes that the frame at the fast path's end still lacks */
 	__u32 dead;       /* 0, or the enum abi_reason that killed the pair */
 	__u64 kpad;
 
@@ -234,8 +243,8 @@ _Static_assert(sizeof(struct abi_stream) == 32, "abi_stream");
 _Static_assert(__builtin_offsetof(struct abi_pair, passed) == 64, "abi_pair: user's line");
 _Static_assert(__builtin_offsetof(struct abi_pair, injected) == 128, "abi_pair: verdict's line");
 _Static_assert(__builtin_offsetof(struct abi_pair, reasons) == 192, "abi_pair: injector's line");
-_Static_assert(__builtin_offsetof(struct abi_pair, streams) == 384, "abi_pair: reasons");
-_Static_assert(sizeof(struct abi_pair) == 384 + 32 * ABI_STREAMS, "abi_pair");
+_Static_assert(__builtin_offsetof(struct abi_pair, streams) == 448, "abi_pair: reasons");
+_Static_assert(sizeof(struct abi_pair) == 448 + 32 * ABI_STREAMS, "abi_pair");
 _Static_assert(sizeof(struct abi_route) == 72, "abi_route");
 _Static_assert(sizeof(struct abi_watch) == 8, "abi_watch");
 _Static_assert(sizeof(struct abi_conn) == 88, "abi_conn");

@@ -23,11 +23,11 @@
  *	splice_release(p);
  *
  * While bytes have been passed and not consumed the fast path is off anyway, and userspace owns the
- * order: frames of one's own may go between two frames that are being forwarded. After a hold, or
- * from the first byte read of an excursion until splice_consumed() has caught up, the caller parses
- * frames exactly as relay does, with splice_open() as the rest of the frame that was open when the
- * excursion began. A frame's flow-controlled length is counted by whoever saw its header: the
- * kernel in stream->data, or the caller.
+ * order: frames of one's own may go between two frames that are being forwarded. The caller parses
+ * frames exactly as relay does, but for where it begins: whenever all it has read is also consumed,
+ * the kernel may have gone on without it, and the next bytes of splice_recv() begin with the
+ * splice_open() bytes that the frame of the moment still lacks. A frame's flow-controlled length is
+ * counted by whoever saw its header: the kernel in stream->data, or the caller.
  *
  * A short splice_sendv() leaves part of a frame unsent; until the rest has gone the caller must
  * neither consume nor release.
@@ -37,7 +37,7 @@
  *
  * LEAVING. splice_leave() stops the fast path for good and returns -EAGAIN until C's queue has been
  * handed to its TCP; then C and U are plain sockets again and nothing has been lost on the way:
- * first splice_recv() until it gives -ENODATA, then recv(U). splice_abort() does not wait: what is
+ * first splice_recv() until it gives -ENODATA, then recv(U). splice_free() alone does not wait: what is
  * queued for C is lost, so C must be closed.
  *
  * THREADS. A `struct sockmap` belongs to the process, is read-only after sockmap_new() and may be
@@ -64,12 +64,14 @@ struct sockmap_options {
 	uint32_t conns;      /* sockets that lifecycle remembers. 0 = 16384 */
 	uint32_t ring_bytes; /* per worker, a power of two and a multiple of the page. 0 = 64 KiB */
 	const char *pin_dir; /* "/sys/fs/bpf/flightsplice"; NULL = do not pin */
+	bool may_mount;      /* mount a bpf file system above pin_dir when there is none */
 	const char *cgroup;  /* cgroup v2 folder for lifecycle; NULL = our own, "" = no lifecycle */
 };
 
 /* What could not be had although the datapath as such works. A mask. */
 enum sockmap_lack {
-	SOCKMAP_NO_PINS = 1,      /* no bpffs, or not writable: bpftool and `streams` see nothing */
+	SOCKMAP_NO_PINS =
+		1, /* not asked for, no bpffs, or not writable: bpftool and `streams` see nothing */
 	SOCKMAP_NO_LIFECYCLE = 2, /* no cgroup v2 or no permission: no RTT, no retransmissions */
 };
 
@@ -154,7 +156,7 @@ struct splice_params {
  * is really empty is checked here, after the fact and race-free; on SPLICE_BYTES_WAITING (and every
  * other refusal) both sockets are as before and relay just goes on.
  *
- * The descriptors stay the caller's and must stay open until splice_leave() or splice_abort(). C is
+ * The descriptors stay the caller's and must stay open until splice_free(). C is
  * still read by the caller with recv(), U is still written with send(); neither is to be read (U)
  * or written (C) in any other way than by this interface. Epoll works on both: C as usual, U for
  * EPOLLOUT, EPOLLRDHUP, EPOLLERR and EPOLLHUP (ignore EPOLLIN there).
@@ -204,8 +206,9 @@ uint64_t splice_waiting(const struct splice_pair *p);
 /* The fast path is off: held, or bytes are passed and not consumed. No syscall. */
 bool splice_excursion(const struct splice_pair *p);
 /*
- * Bytes still to come of the frame that the kernel left open. Valid from the first byte of an
- * excursion (or a splice_hold()) until it ends; ask before the first byte is parsed.
+ * Bytes still to come of the frame that is open where the next byte of splice_recv() begins. Valid
+ * while the fast path is off (held, or bytes have been read or are waiting) and all bytes read have
+ * been consumed; afterwards the caller's own parser knows.
  */
 uint32_t splice_open(const struct splice_pair *p);
 /*
