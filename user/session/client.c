@@ -11,7 +11,7 @@
  * PING never goes unanswered because of a slow client.
  *
  * An end is always one of: client_fail (GOAWAY with an error), a graceful close
- * (GOAWAY or the client's FIN, flush, FIN, linger), client_close (now).
+ * (GOAWAY or the client's FIN, flush, FIN), client_close (now).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +20,6 @@
 #include "session/state.h"
 
 #define SLOW_AFTER (5 * NSEC_PER_SEC)
-#define LINGER (1 * NSEC_PER_SEC)
 #define CLOSING_MAX (5 * NSEC_PER_SEC) /* for a client that does not read our last words */
 #define GOAWAY_GAP (1 * NSEC_PER_SEC)  /* between the two GOAWAYs when no PING ACK comes */
 /*
@@ -37,9 +36,7 @@ static void arm(struct client *c)
 	const struct timeouts *t = &c->session->env.config->timeouts;
 	uint64_t due = UINT64_MAX;
 
-	if (c->linger)
-		due = c->since_ns + LINGER;
-	else if (c->drain_soon)
+	if (c->drain_soon)
 		due = c->since_ns + GOAWAY_GAP;
 	else if (!c->settings_seen && t->handshake_ns)
 		due = c->opened_ns + t->handshake_ns;
@@ -214,21 +211,6 @@ static void unblocked(struct client *c)
 	resume_upstreams(c);
 }
 
-/* Everything is written and nothing more will be: FIN, then wait for the peer's. */
-static void finish_close(struct client *c)
-{
-	if (c->eof) {
-		client_close(c, false, END_CLIENT);
-		return;
-	}
-	if (c->linger)
-		return;
-	c->linger = true;
-	c->since_ns = c->session->now;
-	c->port->ops->shutdown(c->port);
-	arm(c);
-}
-
 void client_flush(struct client *c)
 {
 	uint64_t data = 0, before = c->out.bulk_bytes;
@@ -259,7 +241,7 @@ void client_flush(struct client *c)
 	else if (c->blocked)
 		unblocked(c);
 	if (c->state != CLIENT_CLOSED && c->closing && outq_empty(&c->out))
-		finish_close(c);
+		client_close(c, false, END_CLIENT); /* what was written is delivered */
 }
 
 bool client_write(struct client *c, const struct iovec *pieces, int n, uint64_t data,
@@ -476,10 +458,6 @@ static void client_expired(struct timer *t)
 	const struct timeouts *to = &c->session->env.config->timeouts;
 	uint64_t now = c->session->now;
 
-	if (c->linger && now >= c->since_ns + LINGER) {
-		client_close(c, false, END_CLIENT);
-		return;
-	}
 	if (c->blocked && c->closing && now >= c->blocked_ns + CLOSING_MAX) {
 		client_close(c, true, END_CLIENT);
 		return;

@@ -160,7 +160,6 @@ struct client {
 	bool blocked;    /* the socket is full */
 	bool slow;       /* blocked for so long that upstreams are read anyway */
 	bool drain_soon; /* GOAWAY(2^31-1) sent, the second one is due */
-	bool linger;     /* FIN sent, reading to the peer's FIN so that no RST overtakes it */
 
 	int64_t window;        /* connection window it gives us */
 	uint32_t recv_unacked; /* DATA received and not yet credited back */
@@ -175,7 +174,7 @@ struct client {
 
 	struct budget control, resets;
 	struct timer timer;
-	uint64_t opened_ns, active_ns, blocked_ns, since_ns; /* since: drain or linger began */
+	uint64_t opened_ns, active_ns, blocked_ns, since_ns; /* since: drain began */
 };
 
 /* A client's way to one executor. */
