@@ -12,8 +12,8 @@
  * included. So a pipe or terminal is opened once more through /proc, which gives an
  * open file of our own; on a socket (journald) one send can be told not to wait; a
  * file never makes one wait for a reader. What cannot leave at once is dropped and
- * counted, and the next line that gets through is preceded by one that says how many
- * were lost. When a part of a line has left, the rest is kept and goes first, so that
+ * counted, and the next line that gets through is followed by one that says how many
+ * were lost before it. When a part of a line has left, the rest is kept and goes first, so that
  * a line is never torn.
  *
  * Repeats. log_begin_limited() keeps a small table of what was said lately. When it is
@@ -533,7 +533,10 @@ void log_tick(struct log *log)
 	pthread_mutex_unlock(&log->lock);
 }
 
-/* Says how many lines were lost since this was last said. Before the line that got through. */
+/*
+ * Says how many lines were lost since this was last said. After a line that got through:
+ * a nearly full pipe may take this short one again and again, but no other.
+ */
 static void tell_dropped(struct log *log)
 {
 	uint64_t dropped = log->dropped; /* written under the lock only */
@@ -554,9 +557,10 @@ void log_end(struct log_line *l)
 
 	finish_line(l);
 	pthread_mutex_lock(&log->lock);
-	tell_dropped(log);
 	sweep(log, log->now(log->now_arg));
-	if (!put_line(log, l->buf, l->len))
+	if (put_line(log, l->buf, l->len))
+		tell_dropped(log);
+	else
 		count(&log->dropped, 1);
 	pthread_mutex_unlock(&log->lock);
 }
