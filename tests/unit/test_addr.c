@@ -136,6 +136,27 @@ static void parse_ip(void **state)
 	}
 }
 
+/* Texts around the sizes of the buffers that addresses are copied to. */
+static void long_texts(void **state)
+{
+	(void)state;
+	for (size_t n = 40; n < 60; n++) {
+		char *text = malloc(n + sizeof(":1"));
+		struct addr a;
+
+		assert_non_null(text);
+		memset(text, ':', n);
+		text[n] = '\0';
+		assert_int_equal(addr_parse_ip(text, 1, &a), -EINVAL);
+		text[0] = '[';
+		text[n - 1] = ']';
+		assert_int_equal(addr_parse_ip(text, 1, &a), -EINVAL);
+		strcpy(text + n, ":1");
+		assert_int_equal(addr_parse(text, &a), -EINVAL);
+		free(text);
+	}
+}
+
 static void no_address(void **state)
 {
 	struct addr none = { .len = 0 }, other = { .len = 0 }, some = must_parse("0.0.0.0:0");
@@ -207,9 +228,10 @@ static void equal(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(parse),    cmocka_unit_test(parse_refuses),
-		cmocka_unit_test(parse_ip), cmocka_unit_test(no_address),
-		cmocka_unit_test(unmap),    cmocka_unit_test(equal),
+		cmocka_unit_test(long_texts),    cmocka_unit_test(parse),
+		cmocka_unit_test(parse_refuses), cmocka_unit_test(parse_ip),
+		cmocka_unit_test(no_address),    cmocka_unit_test(unmap),
+		cmocka_unit_test(equal),
 	};
 
 	return cmocka_run_group_tests_name("addr", tests, NULL, NULL);

@@ -295,6 +295,8 @@ static void settings(void **state)
 			       "0003 00000006"),
 			 0);
 	assert_int_equal(s.max_concurrent_streams, 6);
+	assert_int_equal(apply(&s, H2_FROM_SERVER, "0000 00000000"), 0);
+	assert_int_equal(s.header_table_size, UINT32_MAX);
 }
 
 static void setting_bounds(void **state)

@@ -108,8 +108,8 @@ int grpc_timeout_parse(const char *value, size_t len, uint64_t *ret_ns)
 void grpc_reader_init(struct grpc_reader *r, uint32_t max_message)
 {
 	memset(r, 0, sizeof(*r));
-	r->max = (uint32_t)min_u64(max_message,
-				   UINT32_MAX - PREFIX_LEN); /* so that have can hold it */
+	/* So that `have` can hold prefix and message. */
+	r->max = (uint32_t)min_u64(max_message, UINT32_MAX - PREFIX_LEN);
 }
 
 void grpc_reader_free(struct grpc_reader *r)
