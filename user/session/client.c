@@ -36,7 +36,9 @@ static void arm(struct client *c)
 	const struct timeouts *t = &c->session->env.config->timeouts;
 	uint64_t due = UINT64_MAX;
 
-	if (c->drain_soon)
+	if (c->closing)
+		; /* the flush ends it; below when its socket is full */
+	else if (c->drain_soon)
 		due = c->since_ns + GOAWAY_GAP;
 	else if (!c->settings_seen && t->handshake_ns)
 		due = c->opened_ns + t->handshake_ns;
