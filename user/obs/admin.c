@@ -2,8 +2,8 @@
 /*
  * admin.c - the admin HTTP server.
  *
- * libmicrohttpd runs two threads, so that one request for /streams, which waits for
- * the workers, does not keep a liveness probe waiting. Everything a peer can make it
+ * libmicrohttpd runs two threads, and only one request for /streams is served at a time:
+ * it waits for the workers, and must not keep a liveness probe waiting. Everything a peer can make it
  * spend is bounded: connections, memory and seconds of each, and a request's body is
  * not read. There is nothing here to change the proxy with, and no page that a
  * browser may run scripts on.
@@ -33,6 +33,7 @@ struct admin {
 	struct MHD_Daemon *daemon;
 	struct admin_source src;
 	struct addr addr;
+	bool collecting; /* atomic: a thread is in src.collect() */
 };
 
 struct page {
@@ -40,6 +41,7 @@ struct page {
 	const char *type;
 	char *body; /* for free() */
 	size_t len;
+	bool retry; /* a second later */
 };
 
 #define TEXT "text/plain; charset=utf-8"
@@ -54,13 +56,13 @@ static void set_body(struct page *page, unsigned status, const char *type, char 
 			       .len = body ? strlen(body) : 0 };
 }
 
-static void page_healthz(const struct admin *a, struct page *page)
+static void page_healthz(struct admin *a, struct page *page)
 {
 	(void)a;
 	set_body(page, MHD_HTTP_OK, TEXT, strdup("ok\n"));
 }
 
-static void page_readyz(const struct admin *a, struct page *page)
+static void page_readyz(struct admin *a, struct page *page)
 {
 	static const char *const names[] = {
 		[ADMIN_STARTING] = "starting\n",
@@ -73,7 +75,7 @@ static void page_readyz(const struct admin *a, struct page *page)
 		 strdup(names[state]));
 }
 
-static void page_metrics(const struct admin *a, struct page *page)
+static void page_metrics(struct admin *a, struct page *page)
 {
 	enum admin_state state = a->src.state(a->src.ctx);
 	struct metrics_source src = {
@@ -88,23 +90,29 @@ static void page_metrics(const struct admin *a, struct page *page)
 	set_body(page, MHD_HTTP_OK, METRICS_CONTENT_TYPE, metrics_render(&src, &len));
 }
 
-static void page_streams(const struct admin *a, struct page *page)
+static void page_streams(struct admin *a, struct page *page)
 {
 	struct streams *s;
 	unsigned missing;
+	char *text = NULL;
 
 	if (!a->src.collect) {
 		set_body(page, MHD_HTTP_NOT_FOUND, TEXT, strdup("not available\n"));
 		return;
 	}
-	s = streams_new();
-	if (!s) {
-		set_body(page, 0, NULL, NULL);
+	if (__atomic_exchange_n(&a->collecting, true, __ATOMIC_ACQUIRE)) {
+		set_body(page, MHD_HTTP_SERVICE_UNAVAILABLE, TEXT, strdup("asked already\n"));
+		page->retry = true;
 		return;
 	}
-	missing = a->src.collect(a->src.ctx, ADMIN_COLLECT_MS, s);
-	set_body(page, MHD_HTTP_OK, JSON, streams_json(s, missing));
-	streams_free(s);
+	s = streams_new();
+	if (s) {
+		missing = a->src.collect(a->src.ctx, ADMIN_COLLECT_MS, s);
+		text = streams_json(s, missing);
+		streams_free(s);
+	}
+	__atomic_store_n(&a->collecting, false, __ATOMIC_RELEASE);
+	set_body(page, MHD_HTTP_OK, JSON, text);
 }
 
 /* {"version":...,"flags":{"listen":["..."],"workers":"2",...}} */
@@ -122,7 +130,7 @@ static void add_flag(void *arg, const struct option_view *o)
 	json_object_set_new(flags, o->flag, value);
 }
 
-static void page_config(const struct admin *a, struct page *page)
+static void page_config(struct admin *a, struct page *page)
 {
 	json_t *root = json_object(), *flags = json_object();
 	char *text = NULL;
@@ -136,11 +144,11 @@ static void page_config(const struct admin *a, struct page *page)
 	set_body(page, MHD_HTTP_OK, JSON, text);
 }
 
-static void page_index(const struct admin *a, struct page *page);
+static void page_index(struct admin *a, struct page *page);
 
 static const struct route {
 	const char *path, *about;
-	void (*make)(const struct admin *a, struct page *page);
+	void (*make)(struct admin *a, struct page *page);
 } routes[] = {
 	{ "/", "this page", page_index },
 	{ "/healthz", "200 while the process lives", page_healthz },
@@ -150,7 +158,7 @@ static const struct route {
 	{ "/config", "flags and their values, JSON", page_config },
 };
 
-static void page_index(const struct admin *a, struct page *page)
+static void page_index(struct admin *a, struct page *page)
 {
 	char *text = NULL;
 	size_t len = 0;
@@ -169,7 +177,7 @@ static void page_index(const struct admin *a, struct page *page)
 	set_body(page, MHD_HTTP_OK, TEXT, text);
 }
 
-static void make_page(const struct admin *a, const char *url, const char *method, struct page *page)
+static void make_page(struct admin *a, const char *url, const char *method, struct page *page)
 {
 	if (strcmp(method, MHD_HTTP_METHOD_GET) && strcmp(method, MHD_HTTP_METHOD_HEAD)) {
 		set_body(page, MHD_HTTP_METHOD_NOT_ALLOWED, TEXT, strdup("only GET and HEAD\n"));
@@ -202,6 +210,8 @@ static enum MHD_Result answer(struct MHD_Connection *c, struct page *page)
 	MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
 	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
 	MHD_add_response_header(r, "Content-Security-Policy", "default-src 'none'");
+	if (page->retry)
+		MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
 	if (page->status == MHD_HTTP_METHOD_NOT_ALLOWED) {
 		MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
 		MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");

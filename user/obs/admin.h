@@ -32,7 +32,8 @@ struct admin_source {
 	enum admin_state (*state)(void *ctx);
 	/*
 	 * Adds the live streams of every worker to *into and waits at most timeout_ms.
-	 * Returns how many workers did not answer in time. NULL = /streams is 404.
+	 * Returns how many workers did not answer in time. One call at a time. NULL =
+	 * /streams is 404.
 	 */
 	unsigned (*collect)(void *ctx, unsigned timeout_ms, struct streams *into);
 };

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Prometheus text: well-formed, complete (every counter of session_stats is in it),
+ * and summed over workers. And the JSON of live streams.
+ */
+#include "unit/hex.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "obs/metrics.h"
+#include "obs/streams.h"
+
+static char *render(const struct session_stats *const *stats, unsigned n)
+{
+	struct metrics_source src = { .stats = stats, .n_stats = n, .ready = true };
+	size_t len = 0;
+	char *text = metrics_render(&src, &len);
+
+	assert_non_null(text);
+	assert_int_equal(strlen(text), len);
+	return text;
+}
+
+/* The value of the sample that a line begins with; fails when there is not just one. */
+static double sample(const char *text, const char *name)
+{
+	char key[160];
+	const char *at;
+
+	snprintf(key, sizeof(key), "\n%s ", name);
+	at = strstr(text, key);
+	if (!at)
+		fail_msg("no %s", name);
+	assert_null(strstr(at + 1, key));
+	return strtod(at + strlen(key), NULL);
+}
+
+/* All counters of struct session_stats but these are in the text. */
+static bool is_hidden(size_t offset)
+{
+	return offset == offsetof(struct session_stats, policy_denied[POLICY_ALLOW]);
+}
+
+static void every_counter(void **state)
+{
+	enum { N = sizeof(struct session_stats) / sizeof(uint64_t) };
+	union {
+		struct session_stats s;
+		uint64_t u[N];
+	} one, two;
+	const struct session_stats *const stats[] = { &one.s, &two.s };
+	char *text, number[32];
+
+	(void)state;
+	assert_int_equal(sizeof(struct session_stats) % sizeof(uint64_t), 0);
+	for (unsigned i = 0; i < N; i++) {
+		one.u[i] = 1000000007000000ULL + i;
+		two.u[i] = 3 * (1000000ULL + i);
+	}
+	text = render(stats, 2);
+	for (unsigned i = 0; i < N; i++) {
+		const char *at;
+
+		snprintf(number, sizeof(number), " %" PRIu64 "\n", one.u[i] + two.u[i]);
+		at = strstr(text, number);
+		if (is_hidden(i * sizeof(uint64_t))) {
+			assert_null(at);
+			continue;
+		}
+		if (!at)
+			fail_msg("the counter at byte %zu of session_stats is not exported",
+				 i * sizeof(uint64_t));
+		assert_null(strstr(at + 1, number)); /* once */
+	}
+	free(text);
+}
+
+static void names(void **state)
+{
+	static struct session_stats s;
+	const struct session_stats *const stats[] = { &s };
+	char *text;
+
+	(void)state;
+	s.clients_accepted = 1;
+	s.clients_open = 2;
+	s.streams_ended[END_COMPLETE] = 3;
+	s.streams_ended[END_EXECUTOR] = 4;
+	s.streams_status[GRPC_OK] = 5;
+	s.streams_status[GRPC_UNAVAILABLE] = 6;
+	s.streams_status[16] = 7;
+	s.policy_denied[POLICY_DENY_LOOPBACK] = 8;
+	s.data_in = 9;
+	s.data_out = 10;
+	s.dropped[DROP_CLIENT_GONE] = 11;
+	s.held = 12;
+	text = render(stats, 1);
+	assert_true(sample(text, "flightsplice_clients_accepted_total") == 1);
+	assert_true(sample(text, "flightsplice_clients") == 2);
+	assert_true(sample(text, "flightsplice_streams_ended_total{ended_by=\"complete\"}") == 3);
+	assert_true(sample(text, "flightsplice_streams_ended_total{ended_by=\"executor\"}") == 4);
+	assert_true(sample(text, "flightsplice_streams_status_total{grpc_status=\"OK\"}") == 5);
+	assert_true(sample(text,
+			   "flightsplice_streams_status_total{grpc_status=\"UNAVAILABLE\"}") == 6);
+	assert_true(sample(text,
+			   "flightsplice_streams_status_total{grpc_status=\"UNAUTHENTICATED_OR_"
+			   "OTHER\"}") == 7);
+	assert_true(sample(text,
+			   "flightsplice_policy_denied_total{verdict=\"loopback_address\"}") == 8);
+	assert_true(sample(text, "flightsplice_executor_data_bytes_total") == 9);
+	assert_true(sample(text, "flightsplice_client_data_bytes_total") == 10);
+	assert_true(sample(text, "flightsplice_dropped_data_bytes_total{reason=\"client_gone\"}") ==
+		    11);
+	assert_true(sample(text, "flightsplice_held_bytes") == 12);
+	assert_true(sample(text, "flightsplice_workers") == 1);
+	assert_true(sample(text, "flightsplice_ready") == 1);
+	assert_true(sample(text, "flightsplice_draining") == 0);
+	assert_non_null(strstr(text, "\nflightsplice_build_info{version=\""));
+	free(text);
+}
+
+static void process(void **state)
+{
+	char *text = render(NULL, 0);
+	double now = (double)time(NULL), started, fds;
+	int more[3];
+	char *again;
+
+	(void)state;
+	started = sample(text, "process_start_time_seconds");
+	assert_true(started > now - 3600 && started <= now + 1);
+	assert_true(sample(text, "process_resident_memory_bytes") > 100 * 1024);
+	assert_true(sample(text, "process_cpu_seconds_total") >= 0);
+	assert_true(sample(text, "process_max_fds") >= 3);
+	fds = sample(text, "process_open_fds");
+	for (unsigned i = 0; i < ARRAY_SIZE(more); i++)
+		more[i] = dup(1);
+	again = render(NULL, 0);
+	assert_true(sample(again, "process_open_fds") == fds + 3);
+	for (unsigned i = 0; i < ARRAY_SIZE(more); i++)
+		close(more[i]);
+	free(again);
+	free(text);
+}
+
+static void log_counters(void **state)
+{
+	struct log_options o = { .fd = -1, .level = LOG_INFO };
+	struct log *log = log_new(&o);
+	struct metrics_source src = { .log = log, .draining = true };
+	size_t len;
+	char *text;
+
+	(void)state;
+	log_msg(log, LOG_INFO, "lost");
+	text = metrics_render(&src, &len);
+	assert_true(sample(text, "flightsplice_log_dropped_lines_total") == 1);
+	assert_true(sample(text, "flightsplice_log_lines_total") == 0);
+	assert_true(sample(text, "flightsplice_draining") == 1);
+	assert_true(sample(text, "flightsplice_ready") == 0);
+	free(text);
+	log_free(log);
+}
+
+static bool is_name(const char *s, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!islower((unsigned char)s[i]) && s[i] != '_' &&
+		    !(i && isdigit((unsigned char)s[i])))
+			return false;
+	return n > 0;
+}
+
+/*
+ * The exposition format as its page describes it: HELP and TYPE before the samples of a
+ * family, families in one piece and once, counters and only they end in _total.
+ */
+static void well_formed(void **state)
+{
+	static struct session_stats s;
+	const struct session_stats *const stats[] = { &s };
+	char *text = render(stats, 1), *save = NULL, seen[16384] = "", family[128] = "";
+	bool counter = false, typed = false;
+
+	(void)state;
+	assert_int_equal(text[strlen(text) - 1], '\n');
+	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		char name[128], key[160];
+		size_t n;
+		char *end;
+
+		if (!strncmp(line, "# HELP ", 7)) {
+			n = strcspn(line + 7, " ");
+			assert_true(is_name(line + 7, n));
+			snprintf(family, sizeof(family), "%.*s", (int)n, line + 7);
+			snprintf(key, sizeof(key), " %s ", family);
+			assert_null(strstr(seen, key));
+			strcat(seen, key);
+			assert_int_equal(line[strlen(line) - 1], '.');
+			typed = false;
+			continue;
+		}
+		if (!strncmp(line, "# TYPE ", 7)) {
+			assert_int_equal(sscanf(line, "# TYPE %127s %159s", name, key), 2);
+			assert_string_equal(name, family);
+			counter = !strcmp(key, "counter");
+			assert_true(counter || !strcmp(key, "gauge"));
+			n = strlen(name);
+			assert_int_equal(n > 6 && !strcmp(name + n - 6, "_total"), counter);
+			typed = true;
+			continue;
+		}
+		n = strcspn(line, "{ ");
+		assert_true(typed && n == strlen(family) && !memcmp(line, family, n));
+		if (line[n] == '{') {
+			size_t label = strcspn(line + n + 1, "=");
+
+			assert_true(is_name(line + n + 1, label));
+			end = strstr(line, "\"} ");
+			assert_non_null(end);
+			n = (size_t)(end - line) + 2;
+		}
+		assert_int_equal(line[n], ' ');
+		strtod(line + n + 1, &end);
+		assert_true(end > line + n + 1 && !*end);
+	}
+	free(text);
+}
+
+/* ---- streams ---- */
+
+static json_t *streams_parsed(const struct streams *s, unsigned missing)
+{
+	char *text = streams_json(s, missing);
+	json_error_t e;
+	json_t *o;
+
+	assert_non_null(text);
+	o = json_loads(text, JSON_REJECT_DUPLICATES, &e);
+	if (!o)
+		fail_msg("%s: %s", e.text, text);
+	free(text);
+	return o;
+}
+
+static json_int_t number(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	assert_true(json_is_integer(v));
+	return json_integer_value(v);
+}
+
+static void expect_text(const json_t *o, const char *key, const char *text)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	if (!s)
+		fail_msg("no %s", key);
+	assert_string_equal(s, text);
+}
+
+static void stream_rows(void **state)
+{
+	struct streams *s = streams_new();
+	struct ticket t = {
+		.host = "exec-1", .port = 50051, .job = "j", .stage = 2, .partition = 3
+	};
+	char state_name[] = "relaying", waits[] = "client window";
+	struct stream_view v = {
+		.ticket = &t,
+		.stream_id = 5,
+		.state = state_name,
+		.waits_for = waits,
+		.datapath = "relay",
+		.data_bytes = 1000,
+		.granted = 2000,
+		.held = 30,
+		.age_ns = 1500000000,
+		.quiet_ns = 250000,
+	};
+	json_t *o, *row;
+
+	(void)state;
+	addr_parse("10.0.0.9:4", &v.client);
+	addr_parse("10.1.0.4:50051", &v.executor);
+	streams_add(s, &v);
+	/* Everything was copied. */
+	memset(&t, 'x', sizeof(t));
+	memset(state_name, 'x', sizeof(state_name) - 1);
+	memset(waits, 'x', sizeof(waits) - 1);
+	v.ticket = NULL;
+	v.executor.len = 0;
+	v.state = NULL;
+	streams_add(s, &v);
+	assert_int_equal(streams_count(s), 2);
+
+	o = streams_parsed(s, 1);
+	assert_int_equal(number(o, "omitted"), 0);
+	assert_int_equal(number(o, "workers_missing"), 1);
+	assert_int_equal(json_array_size(json_object_get(o, "streams")), 2);
+	row = json_array_get(json_object_get(o, "streams"), 0);
+	expect_text(row, "client", "10.0.0.9:4");
+	expect_text(row, "address", "10.1.0.4:50051");
+	expect_text(row, "host", "exec-1");
+	expect_text(row, "job", "j");
+	expect_text(row, "state", "relaying");
+	expect_text(row, "waits_for", "client window");
+	expect_text(row, "datapath", "relay");
+	assert_int_equal(number(row, "stream"), 5);
+	assert_int_equal(number(row, "port"), 50051);
+	assert_int_equal(number(row, "stage"), 2);
+	assert_int_equal(number(row, "partition"), 3);
+	assert_int_equal(number(row, "bytes"), 1000);
+	assert_int_equal(number(row, "granted_bytes"), 2000);
+	assert_int_equal(number(row, "held_bytes"), 30);
+	assert_true(json_real_value(json_object_get(row, "age_ms")) == 1500.0);
+	assert_true(json_real_value(json_object_get(row, "quiet_ms")) == 0.25);
+	row = json_array_get(json_object_get(o, "streams"), 1);
+	assert_null(json_object_get(row, "host"));
+	assert_null(json_object_get(row, "address"));
+	expect_text(row, "state", "");
+	json_decref(o);
+	streams_free(s);
+	streams_free(NULL);
+}
+
+static void stream_lists(void **state)
+{
+	struct streams *a = streams_new(), *b = streams_new();
+	struct stream_view v = { .state = "s", .waits_for = "w", .datapath = "d" };
+	json_t *o, *list;
+
+	(void)state;
+	o = streams_parsed(a, 0);
+	assert_int_equal(json_array_size(json_object_get(o, "streams")), 0);
+	json_decref(o);
+
+	/* Merged in order, one emptied. */
+	for (v.stream_id = 1; v.stream_id <= 100; v.stream_id++)
+		streams_add(a, &v);
+	for (; v.stream_id <= 300; v.stream_id++)
+		streams_add(b, &v);
+	streams_merge(a, b);
+	assert_int_equal(streams_count(a), 300);
+	assert_int_equal(streams_count(b), 0);
+	o = streams_parsed(a, 0);
+	list = json_object_get(o, "streams");
+	for (unsigned i = 0; i < 300; i++)
+		assert_int_equal(number(json_array_get(list, i), "stream"), i + 1);
+	json_decref(o);
+	streams_merge(a, b);
+	assert_int_equal(streams_count(a), 300);
+
+	/* Bounded, each and together; what is left out is counted. */
+	for (unsigned i = 0; i < STREAMS_MAX + 5; i++)
+		streams_add(b, &v);
+	assert_int_equal(streams_count(b), STREAMS_MAX);
+	streams_merge(a, b);
+	assert_int_equal(streams_count(a), STREAMS_MAX);
+	o = streams_parsed(a, 0);
+	assert_int_equal(number(o, "omitted"), 5 + 300);
+	json_decref(o);
+	streams_free(a);
+	streams_free(b);
+}
+
+/* Text that is not UTF-8 must not cost the list. */
+static void stream_bad_text(void **state)
+{
+	struct streams *s = streams_new();
+	struct ticket t = { .host = "h", .port = 1, .job = "\xff" };
+	struct stream_view v = { .ticket = &t, .state = "s", .waits_for = "w", .datapath = "d" };
+	json_t *o;
+
+	(void)state;
+	streams_add(s, &v);
+	o = streams_parsed(s, 0);
+	expect_text(json_array_get(json_object_get(o, "streams"), 0), "job", "?");
+	json_decref(o);
+	streams_free(s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_counter), cmocka_unit_test(names),
+		cmocka_unit_test(process),       cmocka_unit_test(log_counters),
+		cmocka_unit_test(well_formed),   cmocka_unit_test(stream_rows),
+		cmocka_unit_test(stream_lists),  cmocka_unit_test(stream_bad_text),
+	};
+
+	return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
+}
