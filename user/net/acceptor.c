@@ -6,7 +6,8 @@
 
 #include "net/listen.h"
 
-#define BATCH_MAX 64
+#define BATCH_PATIENCE 4
+#define BATCH_MAX_LOG2 6
 #define PAUSE_NS (50 * NSEC_PER_MSEC)
 #define PATIENCE_NS NSEC_PER_SEC
 #define SHED_MAX 64
@@ -108,7 +109,6 @@ static void out_of_resources(struct acceptor *a, int err)
 	} else if (l->now_ns - a->trouble_since >= PATIENCE_NS) {
 		shed(a, err);
 	}
-	a->batch = 1;
 	/* Without a timer we would never come back: then rather spin. */
 	if (!timer_arm(&l->timers, &a->pause, l->now_ns + PAUSE_NS))
 		loop_mod(l, &a->watch, 0);
@@ -127,17 +127,25 @@ static bool is_shortage(int err)
 	return err == -EMFILE || err == -ENFILE || err == -ENOBUFS || err == -ENOMEM;
 }
 
+/* How many to take in this turn. */
+static unsigned batch_size(struct acceptor *a)
+{
+	uint64_t turn = a->pool->loop->turn;
+
+	a->busy_turns = turn == a->last_turn + 1 ? a->busy_turns + 1 : 0;
+	a->last_turn = turn;
+	if (a->busy_turns < BATCH_PATIENCE)
+		return 1;
+	return 1u << min_u64(a->busy_turns - BATCH_PATIENCE, BATCH_MAX_LOG2);
+}
+
 static void on_connection(struct watch *w, unsigned events)
 {
 	struct acceptor *a = container_of(w, struct acceptor, watch);
-	uint64_t turn = a->pool->loop->turn;
+	unsigned batch = batch_size(a);
 
 	(void)events;
-	a->batch = turn == a->last_turn + 1 ? a->batch * 2 : 1;
-	if (a->batch > BATCH_MAX)
-		a->batch = BATCH_MAX;
-	a->last_turn = turn;
-	for (unsigned i = 0; i < a->batch; i++) {
+	for (unsigned i = 0; i < batch; i++) {
 		struct addr peer;
 		int fd = accept_one(a, &peer);
 

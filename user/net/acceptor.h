@@ -3,9 +3,10 @@
  * acceptor.h - takes connections off one listening socket.
  *
  * An accept4(2) that finds nothing costs as much as ten other calls (it makes the
- * socket first), so there is no loop until EAGAIN: one connection per wake-up, and
- * twice as many with each turn in which some were left, up to a bound that keeps
- * the connections there are alive under a flood of new ones.
+ * socket first), so there is no loop until EAGAIN: one connection per wake-up. When
+ * the queue is not empty for several turns in a row, turns are long or connections
+ * many: then twice as many with each turn, up to a bound that keeps the connections
+ * there are alive under a flood of new ones.
  *
  * Out of descriptors or memory: connections wait in the kernel's queue while we
  * pause. When that has lasted a second they are accepted with a descriptor held in
@@ -39,8 +40,8 @@ struct acceptor {
 	struct watch watch;
 	struct tcp_pool *pool;
 	const struct acceptor_owner *owner;
-	struct addr local; /* len 0: a wildcard */
-	unsigned batch;
+	struct addr local;   /* len 0: a wildcard */
+	unsigned busy_turns; /* in a row */
 	uint64_t last_turn;
 	struct timer pause;
 	uint64_t trouble_since; /* 0 = none */

@@ -33,7 +33,7 @@ struct tcp_port {
 	atomic_uint *count;
 	uint32_t registered; /* epoll events, 0 = not registered */
 	uint8_t want, ready; /* masks of enum port_event */
-	bool fin_read;       /* recv() has returned 0 */
+	bool over;           /* FIN or an error has been returned: no more input will come */
 	bool hup;            /* FIN, RST or an error has been signalled: there is no further edge */
 	/* A program of the kernel may feed this socket: a short read need not mean empty. */
 	bool shared;
@@ -182,7 +182,7 @@ struct port *tcp_port_new(struct tcp_pool *pool, int fd, const struct addr *peer
 	t->count = count;
 	t->registered = 0;
 	t->want = t->ready = 0;
-	t->fin_read = t->hup = t->shared = false;
+	t->over = t->hup = t->shared = false;
 	t->broken = 0;
 	t->linger.index = 0;
 	t->lingered = 0;
@@ -271,7 +271,7 @@ static bool linger_begin(struct tcp_port *t)
 	struct loop *loop = t->pool->loop;
 	bool reset;
 
-	if (t->fin_read || t->broken)
+	if (t->over || t->broken)
 		return false;
 	if (shutdown(t->watch.fd, SHUT_WR) || linger_drain(t, &reset))
 		return false;
@@ -316,10 +316,12 @@ static ssize_t tcp_recv(struct port *p, void *buf, size_t len)
 	if (n < 0) {
 		if (errno == EAGAIN)
 			t->ready &= (uint8_t)~PORT_READABLE;
+		else
+			t->over = true;
 		return -errno;
 	}
 	if (n == 0)
-		t->fin_read = true;
+		t->over = true;
 	else if ((size_t)n < len && !t->hup && !t->shared)
 		t->ready &= (uint8_t)~PORT_READABLE;
 	return n;
@@ -350,6 +352,8 @@ static ssize_t tcp_sendv(struct port *p, const struct iovec *iov, int n)
 	if (sent < 0) {
 		if (errno == EAGAIN)
 			t->ready &= (uint8_t)~PORT_WRITABLE;
+		else
+			t->over = true;
 		return -errno;
 	}
 	if ((size_t)sent < iov_bytes(iov, n) && !t->hup)

@@ -33,8 +33,8 @@ enum worker_event {
 struct worker_shared {
 	const struct config *config;
 	const struct policy *policy;
-	const struct datapath *relay; /* see struct env */
 	unsigned n_workers;
+	const struct datapath *relay; /* see struct env */
 	atomic_uint clients; /* open connections of clients */
 	/*
 	 * Workers freed while a name look-up of theirs was still running in libuv's
