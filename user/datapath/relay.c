@@ -517,6 +517,8 @@ static bool speaks(const struct h2_frame *f)
 /* Walks the whole frames of the chunk; an incomplete one stays at chunk->start. */
 static void walk_frames(struct walk *w)
 {
+	if (w->u->raw_left && !splice_raw(w->u))
+		return;
 	while (w->u->state != UPSTREAM_CLOSED && !w->u->broken && w->chunk &&
 	       chunk_len(w->chunk) >= H2_HEADER_LEN) {
 		uint8_t *p = w->chunk->data + w->chunk->start;
@@ -583,12 +585,22 @@ static bool walk(struct upstream *u)
 	walk_frames(&w);
 	flush(&w);
 	settle(&w);
+	if (u->splice)
+		splice_settle(u);
+	else
+		splice_consider(u);
 	return u->state != UPSTREAM_CLOSED && !u->broken;
 }
 
 /* The socket ended. r: 0 for FIN, else -errno. */
 static void gone(struct upstream *u, ssize_t r)
 {
+	if (r == -EIO && u->splice) {
+		/* The kernel dropped bytes: what the client has got so far is not to be continued. */
+		client_note(u->route->client, "kernel datapath failed", 0);
+		u->route->client->broken = EIO;
+		client_dirty(u->route->client);
+	}
 	upstream_fail(u, GRPC_UNKNOWN, END_EXECUTOR, H2_NO_ERROR,
 		      r ? "%s: connection lost: %s" : "%s closed the connection%s", EXECUTOR(u),
 		      r ? strerror((int)-r) : "");
@@ -647,7 +659,7 @@ static void relay_readable(struct upstream *u)
 		if (!c)
 			return;
 		room = chunk_room(c);
-		n = u->port->ops->recv(u->port, c->data + c->end, room);
+		n = splice_receive(u, c->data + c->end, room);
 		if (n == -EAGAIN)
 			break;
 		if (n <= 0) {

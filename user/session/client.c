@@ -50,6 +50,8 @@ static void arm(struct client *c)
 		due = min_u64(due, c->blocked_ns + CLOSING_MAX);
 	else if (c->blocked && t->client_ns)
 		due = min_u64(due, c->blocked_ns + t->client_ns);
+	else if (c->closing && c->splice && t->client_ns)
+		due = min_u64(due, c->active_ns + t->client_ns);
 	if (due == UINT64_MAX)
 		timer_disarm(&c->session->timers, &c->timer);
 	else
@@ -85,7 +87,7 @@ void client_accept(struct session *s, struct port *port)
 		return;
 	}
 	c->session = s;
-	c->port = port;
+	c->port = c->tx = port;
 	c->peer = port->peer;
 	c->settings = H2_SETTINGS_DEFAULT;
 	c->window = H2_DEFAULT_WINDOW;
@@ -106,7 +108,7 @@ void client_accept(struct session *s, struct port *port)
 	client_readable(c);
 	if (c->state == CLIENT_CLOSED)
 		return;
-	port->ops->want(port, PORT_READABLE);
+	client_want(c);
 	if (s->draining)
 		client_drain(c);
 }
@@ -173,9 +175,18 @@ size_t client_block_start(struct client *c, uint8_t *p)
 	return 1;
 }
 
-static unsigned wanted(const struct client *c)
+void client_want(struct client *c)
 {
-	return (c->eof ? 0u : PORT_READABLE) | (c->blocked ? PORT_WRITABLE : 0u);
+	unsigned read = c->eof ? 0 : PORT_READABLE, write = c->blocked ? PORT_WRITABLE : 0;
+	const struct upstream *u = c->spliced;
+
+	if (c->state == CLIENT_CLOSED)
+		return;
+	c->port->ops->want(c->port, c->tx == c->port ? read | write : read);
+	if (c->splice)
+		c->splice->port.ops->want(&c->splice->port,
+					  (u && list_empty(&u->pause) ? PORT_READABLE : 0) |
+						  (c->tx == c->port ? 0 : write));
 }
 
 static void set_blocked(struct client *c)
@@ -184,7 +195,7 @@ static void set_blocked(struct client *c)
 		return;
 	c->blocked = true;
 	c->blocked_ns = c->session->now;
-	c->port->ops->want(c->port, wanted(c));
+	client_want(c);
 	arm(c);
 }
 
@@ -204,13 +215,26 @@ static void unblocked(struct client *c)
 	struct list *pos, *tmp;
 
 	c->blocked = c->slow = false;
-	c->port->ops->want(c->port, wanted(c));
+	client_want(c);
 	list_for_each_safe (pos, tmp, &c->streams) {
 		if (c->blocked || c->state == CLIENT_CLOSED)
 			return;
 		stream_release(list_entry(pos, struct stream, link));
 	}
 	resume_upstreams(c);
+}
+
+/* Nothing of ours waits: a splice goes on, an end comes. */
+static void run_empty(struct client *c)
+{
+	if (!c->closing)
+		splice_resume(c);
+	else if (!c->splice)
+		client_close(c, false, END_CLIENT); /* what was written is delivered */
+	else if (c->spliced)
+		upstream_release(c->spliced); /* its streams are over: comes back without it */
+	else
+		splice_leave(c);
 }
 
 void client_flush(struct client *c)
@@ -221,6 +245,8 @@ void client_flush(struct client *c)
 	if (c->state == CLIENT_CLOSED)
 		return;
 	list_del(&c->dirty);
+	if (!c->broken && c->spliced && !outq_empty(&c->out))
+		(void)splice_begin_write(c);
 	if (c->broken) {
 		if (c->broken == ENOBUFS)
 			client_note(c, "control frames pile up unread", 0);
@@ -229,7 +255,7 @@ void client_flush(struct client *c)
 		client_close(c, true, END_CLIENT);
 		return;
 	}
-	r = outq_flush(&c->out, c->port, &c->session->pool, &data);
+	r = outq_flush(&c->out, c->tx, &c->session->pool, &data);
 	STAT_ADD(c->session, data_out, data);
 	if (r && r != -EAGAIN) {
 		c->broken = -r;
@@ -242,8 +268,32 @@ void client_flush(struct client *c)
 		set_blocked(c);
 	else if (c->blocked)
 		unblocked(c);
-	if (c->state != CLIENT_CLOSED && c->closing && outq_empty(&c->out))
-		client_close(c, false, END_CLIENT); /* what was written is delivered */
+	if (c->state != CLIENT_CLOSED && outq_empty(&c->out))
+		run_empty(c);
+}
+
+void client_raw_sent(struct client *c, int r)
+{
+	if (r == -EAGAIN)
+		set_blocked(c);
+	else if (r)
+		break_off(c, -r);
+}
+
+/* The client is inside a frame that the kernel has begun: frames of ours wait for its end. */
+static bool write_later(struct client *c, const struct iovec *pieces, int n, size_t total,
+			uint64_t data)
+{
+	uint8_t *p = client_ctrl(c, (uint32_t)total);
+
+	if (!p)
+		return false;
+	for (int i = 0; i < n; i++) {
+		memcpy(p, pieces[i].iov_base, pieces[i].iov_len);
+		p += pieces[i].iov_len;
+	}
+	STAT_ADD(c->session, data_out, data);
+	return true;
 }
 
 bool client_write(struct client *c, const struct iovec *pieces, int n, uint64_t data,
@@ -261,8 +311,10 @@ bool client_write(struct client *c, const struct iovec *pieces, int n, uint64_t 
 		STAT_ADD(s, dropped[DROP_CLIENT_GONE], data);
 		return false;
 	}
+	if (c->splice && !splice_begin_write(c))
+		return write_later(c, pieces, n, total, data);
 	if (first) {
-		sent = outq_send(&c->out, c->port, &s->pool, pieces, n);
+		sent = outq_send(&c->out, c->tx, &s->pool, pieces, n);
 		if (sent == (ssize_t)total) {
 			STAT_ADD(s, data_out, data);
 			return true;
@@ -354,12 +406,14 @@ void client_close(struct client *c, bool reset, enum stream_end end)
 	if (c->state == CLIENT_CLOSED)
 		return;
 	c->state = CLIENT_CLOSED;
+	splice_abort(c);
 	STAT_ADD(s, dropped[DROP_CLIENT_GONE], c->out.data);
 	close_streams(c, end);
 	close_routes(c);
 	c->port->ops->close(c->port, reset);
 	c->port = NULL;
 	timer_disarm(&s->timers, &c->timer);
+	timer_disarm(&s->timers, &c->leave);
 	list_del(&c->dirty);
 	list_del(&c->link);
 	list_add_tail(&s->dead_clients, &c->link);
@@ -464,7 +518,8 @@ static void client_expired(struct timer *t)
 		client_close(c, true, END_CLIENT);
 		return;
 	}
-	if (c->blocked && to->client_ns && now >= c->blocked_ns + to->client_ns) {
+	if (to->client_ns && ((c->blocked && now >= c->blocked_ns + to->client_ns) ||
+			      (c->closing && c->splice && now >= c->active_ns + to->client_ns))) {
 		client_note(c, "stopped reading (--client-timeout)", 0);
 		client_close(c, true, END_DEADLINE);
 		return;

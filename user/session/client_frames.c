@@ -413,6 +413,8 @@ static void on_settings(struct client *c, const struct h2_frame *f, const uint8_
 		return;
 	}
 	delta = (int64_t)c->settings.initial_window_size - before;
+	if (delta < 0 && c->spliced)
+		(void)splice_begin_write(c); /* what is forwarded from here on is held to it */
 	list_for_each_safe (pos, tmp, &c->streams) {
 		struct stream *s = list_entry(pos, struct stream, link);
 
@@ -591,6 +593,8 @@ static void use_windows(struct client *c)
 	bool all = c->window_opened;
 
 	c->window_opened = false;
+	if (c->spliced)
+		splice_sync(c->spliced);
 	for (uint32_t n = c->n_streams; n && !list_empty(&c->streams); n--) {
 		struct stream *s = list_first(&c->streams, struct stream, link);
 
@@ -605,6 +609,8 @@ static void use_windows(struct client *c)
 		if (!alive(c))
 			break;
 	}
+	if (alive(c))
+		splice_resume(c);
 }
 
 static void keep_rest(struct client *c, const uint8_t *p, size_t len)
@@ -632,13 +638,13 @@ static void on_eof(struct client *c)
 	client_note(c, "disconnected", 0);
 	while (!list_empty(&c->streams))
 		stream_close(list_first(&c->streams, struct stream, link), END_CLIENT);
-	if (outq_empty(&c->out)) {
+	if (outq_empty(&c->out) && !c->splice) {
 		client_close(c, false, END_CLIENT);
 		return;
 	}
 	/* A complete result may still be on its way: it is delivered first. */
 	c->closing = true;
-	c->port->ops->want(c->port, c->blocked ? PORT_WRITABLE : 0);
+	client_want(c);
 	client_dirty(c);
 }
 

@@ -24,6 +24,11 @@
 enum port_event {
 	PORT_READABLE = 1,
 	PORT_WRITABLE = 2,
+	/*
+	 * The peer's FIN or RST has come. Told once, and only while PORT_READABLE is not
+	 * wanted: for a socket that the kernel reads for us, where data must not wake anybody.
+	 */
+	PORT_HANGUP = 4,
 };
 
 struct port;
@@ -85,6 +90,44 @@ struct env_ops {
 	void (*dial_cancel)(void *ctx, struct dial *d);
 };
 
+/*
+ * A client's and an upstream's socket that the kernel has been told to splice
+ * (datapath/sockmap). Towards the session it is one more port: recv() gives the
+ * executor's bytes that the kernel did not forward, sendv() sends to the client in
+ * order with what it did; want() and on_event are for these two. recv() besides
+ * what every port returns: 0 and -errno mean the end of the *upstream*, -EIO that
+ * the kernel gave the pair up and bytes may be missing. close and shutdown are not
+ * used. The upstream's socket is still written, and the client's still read, by
+ * their own ports.
+ *
+ * datapath/sockmap.h explains hold, consumed and open; here they mean the same.
+ */
+struct splice {
+	struct port port;
+	const struct splice_ops *ops;
+};
+
+struct splice_ops {
+	const char *name; /* "sockmap" */
+	/*
+	 * Starts held, without streams. NULL and a static *ret_why when it cannot be;
+	 * -EAGAIN-like refusals (bytes were waiting) set *ret_again.
+	 */
+	struct splice *(*enrol)(void *ctx, struct port *client, struct port *upstream,
+				uint64_t tap_limit, const char **ret_why, bool *ret_again);
+	int (*stream_add)(struct splice *sp, uint32_t id, uint64_t limit);
+	void (*stream_limit)(struct splice *sp, uint32_t id, uint64_t limit);
+	uint64_t (*stream_data)(const struct splice *sp, uint32_t id);
+	uint64_t (*stream_del)(struct splice *sp, uint32_t id);
+	uint32_t (*open)(const struct splice *sp);
+	uint32_t (*hold)(struct splice *sp);
+	void (*release)(struct splice *sp);
+	bool (*excursion)(const struct splice *sp); /* the fast path is off */
+	void (*consumed)(struct splice *sp, uint64_t bytes, uint32_t open_bytes);
+	int (*leave)(struct splice *sp); /* 0: sockets are plain; -EAGAIN: call again */
+	void (*free)(struct splice *sp);
+};
+
 struct stream_record;
 struct session_event;
 struct datapath;
@@ -105,6 +148,10 @@ struct env {
 	uint64_t inflight_share;
 	/* How result bytes move: &datapath_relay (datapath/relay.h). */
 	const struct datapath *relay;
+	/* Where large results are promoted to; NULL: nowhere, and splice_why says why. */
+	const struct splice_ops *splice;
+	void *splice_ctx;
+	const char *splice_why; /* static */
 };
 
 #endif

@@ -25,6 +25,18 @@ static uint64_t room(uint64_t cap, uint64_t used, uint64_t want)
 	return used < cap ? min_u64(want, cap - used) : 0;
 }
 
+/* conn_window is what the other streams' grants leave of it. */
+static uint32_t grant_strict(const struct ledger_view *v)
+{
+	int64_t window = min_i64(v->stream_window, v->conn_window), grant;
+
+	window = min_i64(window, (int64_t)v->client_cap);
+	grant = window - (int64_t)v->granted;
+	if (grant <= 0 || (v->granted && grant < window / 4))
+		return 0;
+	return (uint32_t)grant;
+}
+
 uint32_t ledger_grant(const struct ledger_view *v)
 {
 	int64_t window = min_i64(v->stream_window, v->conn_window);
@@ -32,6 +44,8 @@ uint32_t ledger_grant(const struct ledger_view *v)
 	uint64_t target = max_u64(LEDGER_LEND, (uint64_t)max_i64(window, 0));
 	uint64_t grant;
 
+	if (v->strict)
+		return grant_strict(v);
 	target = min_u64(target, v->client_cap / v->streams);
 	target = max_u64(target, LEDGER_FLOOR);
 	if (outstanding >= target)

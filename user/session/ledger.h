@@ -20,6 +20,9 @@
  *     that nobody reads never takes what its siblings need,
  *   - and never less than LEDGER_FLOOR, so that no stream has to wait for
  *     another one's memory.
+ *
+ * A `strict` stream's bytes reach the client without us: it is granted what the
+ * client's windows allow and not a byte more.
  */
 #ifndef FS_LEDGER_H
 #define FS_LEDGER_H
@@ -48,6 +51,7 @@ struct ledger_view {
 	uint64_t client_used;               /* granted + held + queued, all streams of the client */
 	uint64_t worker_cap, worker_used;   /* the same for the worker */
 	uint32_t streams;                   /* live streams of the client, >= 1 */
+	bool strict; /* spliced in the kernel: nothing can be held, so nothing is lent */
 };
 
 /*

@@ -61,7 +61,7 @@ static uint64_t bulk_consume(struct outq *q, struct chunk_pool *pool, size_t n)
 			q->frame_data = f.type == H2_DATA ? f.length : 0;
 			assert(q->frame_left <= chunk_len(c));
 		}
-		k = (uint32_t)min_u64(q->frame_left, n);
+		k = (uint32_t)min_u64(min_u64(q->frame_left, n), chunk_len(c));
 		c->start += k;
 		q->frame_left -= k;
 		n -= k;
@@ -83,7 +83,7 @@ ssize_t outq_send(struct outq *q, struct port *port, struct chunk_pool *pool,
 	size_t ctrl = q->ctrl ? chunk_len(q->ctrl) : 0;
 	ssize_t k;
 
-	assert(list_empty(&q->bulk) && n <= OUTQ_PIECES_MAX);
+	assert(list_empty(&q->bulk) && !q->frame_left && n <= OUTQ_PIECES_MAX);
 	if (!ctrl) {
 		k = port->ops->sendv(port, pieces, n);
 		return k == -EAGAIN ? 0 : k;
@@ -155,10 +155,78 @@ int outq_queue_copy(struct outq *q, struct chunk_pool *pool, const struct iovec 
 	return 0;
 }
 
+int outq_raw(struct outq *q, struct port *port, struct chunk_pool *pool, const uint8_t *p,
+	     uint32_t len)
+{
+	struct iovec iov = { (void *)(uintptr_t)p, len };
+	ssize_t n = 0;
+
+	assert(len <= q->frame_left && !(q->ctrl && q->ctrl->start));
+	if (list_empty(&q->bulk)) {
+		n = port->ops->sendv(port, &iov, 1);
+		if (n < 0 && n != -EAGAIN)
+			return (int)n;
+		n = n < 0 ? 0 : n;
+		q->frame_left -= (uint32_t)n;
+		if ((uint32_t)n == len)
+			return 0;
+	}
+	return append_frame(q, pool, p + n, len - (uint32_t)n) ? -ENOMEM : -EAGAIN;
+}
+
 /*
- * The order of a flush: control frames first at a frame boundary (or when one of
- * them has been begun), else the rest of the open frame, then control, then bulk.
+ * The order of a flush: control frames at the next frame boundary, which is at the
+ * front unless a frame has been begun; a control frame that has been begun itself
+ * goes first. *ret_before: bytes of bulk that go before the control frames.
  */
+static int gather(const struct outq *q, struct iovec *iov, int max, size_t *ret_before,
+		  size_t *ret_ctrl)
+{
+	size_t ctrl = q->ctrl ? chunk_len(q->ctrl) : 0;
+	size_t before = q->ctrl && q->ctrl->start ? 0 : q->frame_left, bulk = 0;
+	struct list *pos;
+	int n = 0;
+
+	/* The rest of the open frame is not all here: control frames wait. */
+	if (before > q->bulk_bytes)
+		ctrl = 0;
+	if (ctrl && !before)
+		iov[n++] = (struct iovec){ q->ctrl->data + q->ctrl->start, ctrl };
+	for (pos = q->bulk.next; pos != &q->bulk && n + 3 <= max; pos = pos->next) {
+		struct chunk *c = list_entry(pos, struct chunk, link);
+		uint8_t *p = c->data + c->start;
+		size_t len = chunk_len(c);
+
+		if (ctrl && before > bulk && before <= bulk + len) {
+			iov[n++] = (struct iovec){ p, before - bulk };
+			iov[n++] = (struct iovec){ q->ctrl->data + q->ctrl->start, ctrl };
+			p += before - bulk;
+			len -= before - bulk;
+			bulk = before;
+		}
+		if (len)
+			iov[n++] = (struct iovec){ p, len };
+		bulk += len;
+	}
+	*ret_before = before;
+	*ret_ctrl = bulk >= before ? ctrl : 0;
+	return n;
+}
+
+/* Takes k written bytes off both lanes, in the order that gather() gave them. */
+static uint64_t consume(struct outq *q, struct chunk_pool *pool, size_t before, size_t ctrl,
+			size_t k)
+{
+	size_t n = ctrl ? min_u64(k, before) : k;
+	uint64_t data = bulk_consume(q, pool, n);
+
+	k -= n;
+	n = min_u64(k, ctrl);
+	if (n)
+		ctrl_consume(q, pool, n);
+	return data + bulk_consume(q, pool, k - n);
+}
+
 int outq_flush(struct outq *q, struct port *port, struct chunk_pool *pool, uint64_t *ret_data)
 {
 	uint64_t data = 0;
@@ -166,31 +234,12 @@ int outq_flush(struct outq *q, struct port *port, struct chunk_pool *pool, uint6
 
 	while (!outq_empty(q)) {
 		struct iovec iov[FLUSH_IOV];
-		size_t first = 0, ctrl = q->ctrl ? chunk_len(q->ctrl) : 0, total = 0;
-		bool ctrl_first = ctrl && (q->ctrl->start || !q->frame_left);
-		struct list *pos, *tmp;
-		int n = 0;
+		size_t before, ctrl, total = 0;
+		int n = gather(q, iov, FLUSH_IOV, &before, &ctrl);
 		ssize_t k;
 
-		if (ctrl_first)
-			iov[n++] = (struct iovec){ q->ctrl->data + q->ctrl->start, ctrl };
-		list_for_each_safe (pos, tmp, &q->bulk) {
-			struct chunk *c = list_entry(pos, struct chunk, link);
-			uint8_t *p = c->data + c->start;
-			size_t len = chunk_len(c);
-
-			if (n + 3 > FLUSH_IOV)
-				break;
-			if (ctrl && !ctrl_first && !first) {
-				first = q->frame_left;
-				iov[n++] = (struct iovec){ p, first };
-				iov[n++] = (struct iovec){ q->ctrl->data + q->ctrl->start, ctrl };
-				p += first;
-				len -= first;
-			}
-			if (len)
-				iov[n++] = (struct iovec){ p, len };
-		}
+		if (!n)
+			break; /* control frames that wait for a boundary */
 		for (int i = 0; i < n; i++)
 			total += iov[i].iov_len;
 		k = port->ops->sendv(port, iov, n);
@@ -198,22 +247,8 @@ int outq_flush(struct outq *q, struct port *port, struct chunk_pool *pool, uint6
 			r = (int)k;
 			break;
 		}
-		total -= (size_t)k;
-		if (first) {
-			size_t x = min_u64((uint64_t)k, first);
-
-			data += bulk_consume(q, pool, x);
-			k -= (ssize_t)x;
-		}
-		if (ctrl && k) {
-			size_t x = min_u64((uint64_t)k, ctrl);
-
-			ctrl_consume(q, pool, x);
-			k -= (ssize_t)x;
-		}
-		if (k)
-			data += bulk_consume(q, pool, (size_t)k);
-		if (total) {
+		data += consume(q, pool, before, ctrl, (size_t)k);
+		if ((size_t)k < total) {
 			/* A short write: the socket is full, the next try would say so. */
 			r = -EAGAIN;
 			break;

@@ -21,6 +21,11 @@
 #include "session/chunk.h"
 #include "session/env.h"
 
+/*
+ * frame_left may be set while bulk is empty: the kernel has forwarded the header
+ * of a frame whose rest is still to come (session/splice.c). Its rest is sent or
+ * queued with outq_raw(); until then control frames wait.
+ */
 #define OUTQ_CTRL_MAX 16384u
 #define OUTQ_PIECES_MAX 64
 
@@ -73,6 +78,21 @@ uint64_t outq_queue_chunk(struct outq *q, struct chunk_pool *pool, struct chunk 
 /* The same by copying. -ENOMEM (nothing queued), or 0 with *ret_sent_data. */
 int outq_queue_copy(struct outq *q, struct chunk_pool *pool, const struct iovec *pieces, int n,
 		    size_t sent, uint64_t data, uint64_t *ret_sent_data);
+
+/* The next `len` bytes of bulk, which is empty, are the rest of a frame begun elsewhere. */
+static inline void outq_set_open(struct outq *q, uint32_t len)
+{
+	q->frame_left = len;
+	q->frame_data = 0;
+}
+
+/*
+ * Sends or queues len bytes (at most frame_left) of the open frame's rest; bulk
+ * holds nothing but earlier ones. 0, -EAGAIN (all taken, some of it queued),
+ * other -errno: dead.
+ */
+int outq_raw(struct outq *q, struct port *port, struct chunk_pool *pool, const uint8_t *p,
+	     uint32_t len);
 
 /*
  * Writes what waits. 0: all of it; -EAGAIN: the socket is full; other -errno:

@@ -16,6 +16,7 @@
 
 #define IDLE_MAX 32   /* per executor */
 #define AHEAD_AFTER 2 /* streams before it is worth it */
+#define LARGE_MEMORY (60 * NSEC_PER_SEC)
 #define REDIAL_AFTER (1 * NSEC_PER_SEC)
 
 /* ----------------------------------------------------------------- executors */
@@ -176,6 +177,26 @@ void route_retry(struct stream *s)
 	list_add_tail(&s->route->waiting, &s->wait);
 }
 
+/*
+ * One from the pool, or NULL. An executor whose results have lately been large gets
+ * connections that are new: only those have the client's stream ids and can be
+ * spliced. For a small result the pool is worth more.
+ */
+static struct upstream *idle_upstream(struct executor *x)
+{
+	struct session *ss = x->session;
+	bool large = ss->env.splice && x->large_ns && ss->now < x->large_ns + LARGE_MEMORY;
+	struct list *pos, *tmp;
+
+	list_for_each_safe (pos, tmp, &x->idle) {
+		struct upstream *u = list_entry(pos, struct upstream, idle);
+
+		if (!large || !u->last_id)
+			return u;
+	}
+	return NULL;
+}
+
 /* A connection for s, now or soon. *ret_wait: one is on its way. */
 static struct upstream *choose(struct route *r, const struct stream *s, bool *ret_wait)
 {
@@ -190,8 +211,8 @@ static struct upstream *choose(struct route *r, const struct stream *s, bool *re
 			return u;
 		*ret_wait |= upstream_pending(u);
 	}
-	if (!s->fresh_only && !list_empty(&x->idle)) {
-		u = list_first(&x->idle, struct upstream, idle);
+	u = s->fresh_only ? NULL : idle_upstream(x);
+	if (u) {
 		executor_idle_remove(u);
 		upstream_bind(u, r);
 		dial_ahead(x);

@@ -120,8 +120,10 @@ struct session_stats {
 	uint64_t streams_reset;      /* ended without any status */
 	uint64_t upstreams_open, upstreams_idle; /* gauges */
 	uint64_t dials, dial_failures, upstream_reuses, retries;
-	uint64_t data_in;  /* flow-controlled bytes of DATA from executors */
-	uint64_t data_out; /* the part of them written to clients' sockets */
+	uint64_t data_in;      /* flow-controlled bytes of DATA from executors */
+	uint64_t data_spliced; /* the part of them that the kernel forwarded by itself */
+	uint64_t promotions;   /* upstreams handed to a kernel datapath */
+	uint64_t data_out;     /* the part of them written to clients' sockets */
 	uint64_t dropped[DROP_REASONS];
 	uint64_t granted, held; /* gauges: credit outstanding at executors; bytes in our memory */
 	uint64_t policy_denied[POLICY_VERDICTS];

@@ -102,6 +102,11 @@ struct stream {
 	uint32_t request_sent;  /* bytes of the message written upstream */
 	int64_t request_window; /* what the executor lets us send on the stream */
 
+	/* spliced in the kernel, see splice.c */
+	const char *datapath, *datapath_why; /* static: the best it was on, why not better */
+	uint64_t spliced;                    /* DATA that the kernel has counted so far */
+	bool in_splice;                      /* in the pair's stream table */
+
 	/* response */
 	int64_t window;   /* client's, may be negative */
 	uint64_t granted; /* credit at the executor */
@@ -171,6 +176,12 @@ struct client {
 	struct list routes;
 	struct list paused; /* upstreams that wait for our socket */
 	struct outq out;
+	struct port *tx;          /* where output goes: port, or the splice's */
+	struct splice *splice;    /* NULL: relay only */
+	struct upstream *spliced; /* the upstream of the splice, NULL once it has ended */
+	bool leaving;             /* the fast path is off for good */
+	bool left;                /* output goes by `port` again; the tap may hold bytes yet */
+	struct timer leave;       /* retries the leaving */
 
 	struct budget control, resets;
 	struct timer timer;
@@ -238,6 +249,15 @@ struct upstream {
 	struct chunk *out; /* to be written */
 	struct hpack_decoder *hpack;
 	const struct datapath *dp;
+	struct splice *splice; /* the client's, while we are its upstream */
+	bool kicked;           /* to be read at the next flush */
+	bool hup;              /* spliced: its FIN or RST has come, maybe behind data */
+	uint32_t raw_left;     /* bytes to come from the tap that end a frame already begun */
+	uint64_t tapped;       /* bytes received from the tap and not yet published as consumed */
+	bool promoting;        /* nothing is granted, so that a quiet moment comes */
+	const char *why_relay; /* why it is not (or no longer) spliced */
+	uint64_t promoting_ns; /* since when */
+	uint64_t promote_at;   /* data_in of a stream from which on it is tried (again) */
 
 	struct budget control;
 	struct timer timer;
@@ -256,6 +276,7 @@ struct executor {
 	uint32_t refs;            /* routes and upstreams that point here */
 	uint64_t used_ns;         /* last time a stream asked for it */
 	uint32_t used_count;      /* streams since it was created */
+	uint64_t large_ns;        /* last time a result of it was worth promoting; 0 = never */
 };
 
 /*
@@ -285,6 +306,8 @@ struct session {
 };
 
 #define SCRATCH_SIZE 65536u
+#define SPLICE_QUIET_MAX (200 * NSEC_PER_MSEC) /* how long a quiet moment is waited for */
+#define SPLICE_HUP_RETRY (2 * NSEC_PER_MSEC)
 
 /* One writer, any reader: see struct session_stats. */
 #define STAT_ADD(s, field, n)                                                                      \
@@ -370,6 +393,10 @@ void client_stream_gone(struct client *c);
 void client_free(struct client *c);
 /* Writes what must precede our first header block; returns its length. */
 size_t client_block_start(struct client *c, uint8_t *p);
+/* The interest in its sockets, from what it is doing. */
+void client_want(struct client *c);
+/* What outq_raw() said: keeps the state of the socket. */
+void client_raw_sent(struct client *c, int r);
 
 /* client_frames.c: what a client's bytes mean. */
 void client_readable(struct client *c);
@@ -401,6 +428,9 @@ void upstream_flush(struct upstream *u);
 /* len bytes at the end of its output; NULL when it does not read (it fails at the flush). */
 uint8_t *upstream_out(struct upstream *u, uint32_t len);
 void upstream_want(struct upstream *u);
+void upstream_arm(struct upstream *u);
+/* Reads from it at the next flush, as if it had become readable. */
+void upstream_kick(struct upstream *u);
 void upstream_ping(struct upstream *u);
 /* DATA bytes that have come: gives the connection window back in time. */
 void upstream_received(struct upstream *u, uint32_t bytes);
@@ -418,5 +448,36 @@ bool upstream_charge(struct upstream *u);
 void upstream_control(struct upstream *u, const struct h2_frame *f, const uint8_t *payload);
 /* A stream of it is over on the wire. */
 void upstream_stream_gone(struct upstream *u);
+
+/* splice.c: promotion, and what is special about a spliced pair. */
+/* After a batch of the executor's frames: takes the next step towards promotion. */
+void splice_consider(struct upstream *u);
+/* Bytes for the relay: from the tap, when spliced. As port.recv(). */
+ssize_t splice_receive(struct upstream *u, void *buf, size_t len);
+/* Sends the rest of a frame that the kernel has begun; true when frames may follow. */
+bool splice_raw(struct upstream *u);
+/* After the batch has been dealt with: lets the fast path go on, if it may. */
+void splice_settle(struct upstream *u);
+/* Takes over what the kernel has counted since. */
+void splice_sync(struct upstream *u);
+/*
+ * Before frames of ours are written: holds the fast path. False when the client is
+ * inside a frame, whose rest has to come first: control lane only.
+ */
+bool splice_begin_write(struct client *c);
+/* After the client's output queue has run empty. */
+void splice_resume(struct client *c);
+/* The stream's credit as the kernel must know it, before the executor does. */
+void splice_limit(struct stream *s);
+void splice_stream_begin(struct stream *s);
+void splice_stream_end(struct stream *s);
+/* Gives the pair up; its upstream goes on, by the relay. */
+void splice_leave(struct client *c);
+/* The upstream ends; the client goes on if it is between two frames, else it is broken. */
+void splice_upstream_ends(struct upstream *u);
+/* At once; what is queued in the kernel is lost: the client is to be reset. */
+void splice_abort(struct client *c);
+/* Why a stream on u is not spliced. Static. */
+const char *splice_why(const struct upstream *u);
 
 #endif

@@ -81,6 +81,8 @@ struct stream *stream_new(struct client *c, uint32_t id)
 	s->window = c->settings.initial_window_size;
 	s->grpc_status = -1;
 	s->content_length = -1;
+	s->datapath = "relay";
+	s->datapath_why = "";
 	s->opened_ns = s->progress_ns = ss->now;
 	s->timer.fire = stream_expired;
 	list_init(&s->wait);
@@ -173,9 +175,10 @@ void stream_grant(struct stream *s)
 	uint32_t n;
 	uint8_t *p;
 
-	if (!s->up || (s->state != STREAM_SENT && s->state != STREAM_HEAD))
+	if (!s->up || (s->state != STREAM_SENT && s->state != STREAM_HEAD) || s->up->promoting)
 		return;
 	v = (struct ledger_view){
+		.strict = s->up->splice,
 		.stream_window = s->window,
 		.conn_window = c->window,
 		.granted = s->granted,
@@ -186,6 +189,8 @@ void stream_grant(struct stream *s)
 		.worker_used = ss->inflight,
 		.streams = c->n_streams,
 	};
+	if (v.strict) /* what the others' grants leave of it */
+		v.conn_window -= (int64_t)(c->inflight - s->granted - s->held);
 	n = ledger_grant(&v);
 	if (!n)
 		return;
@@ -194,6 +199,7 @@ void stream_grant(struct stream *s)
 		return;
 	h2_put_window_update(p, s->id + s->up->delta, n);
 	stream_account(s, n, 0);
+	splice_limit(s);
 }
 
 /* -------------------------------------------------------------------- hold */
@@ -339,6 +345,9 @@ void stream_detach(struct stream *s, uint32_t h2_error)
 	list_del(&s->wait);
 	if (!u)
 		return;
+	splice_stream_end(s);
+	if (!u->splice && s->datapath_why[0] == '\0' && !s->spliced)
+		s->datapath_why = splice_why(u);
 	s->up = NULL;
 	list_del(&s->on_up);
 	stream_account(s, -(int64_t)s->granted, 0);
@@ -365,8 +374,8 @@ void stream_record(struct stream *s, enum stream_end end)
 		.method = methods[s->method],
 		.ticket = s->has_ticket ? &s->ticket : NULL,
 		.stream_id = s->id,
-		.datapath = "relay",
-		.datapath_why = "",
+		.datapath = s->datapath,
+		.datapath_why = s->datapath_why,
 		.data_bytes = s->data_out,
 		.dropped_bytes = s->dropped,
 		.first_byte_ns = s->head_ns ? s->head_ns - s->opened_ns : 0,
@@ -434,6 +443,8 @@ void stream_finished(struct stream *s)
 /* Whether it is the client's turn: something waits for its window or its socket. */
 static bool waits_for_client(const struct stream *s)
 {
+	if (s->up && s->up->splice && !s->granted)
+		return true; /* strict: no credit means no window */
 	return s->held || !list_empty(&s->hold) || s->client->blocked;
 }
 
@@ -507,8 +518,11 @@ static void stream_expired(struct timer *t)
 	struct stream *s = container_of(t, struct stream, timer);
 	struct session *ss = s->client->session;
 	const struct timeouts *to = &ss->env.config->timeouts;
-	uint64_t due = stream_due(s);
+	uint64_t due;
 
+	if (s->up)
+		splice_sync(s->up);
+	due = stream_due(s);
 	if (ss->now < due) {
 		stream_arm(s);
 		return;
@@ -580,7 +594,7 @@ void stream_view(const struct stream *s, struct stream_view *v)
 		.stream_id = s->id,
 		.state = stream_state_name(s->state),
 		.waits_for = waits,
-		.datapath = "relay",
+		.datapath = s->up && s->up->splice ? s->datapath : "relay",
 		.data_bytes = s->data_out,
 		.granted = s->granted,
 		.held = s->held,

@@ -30,7 +30,7 @@ static const char *name(const struct upstream *u, char buf[TICKET_HOST_MAX + 8])
 	return buf;
 }
 
-static void arm(struct upstream *u)
+void upstream_arm(struct upstream *u)
 {
 	const struct timeouts *t = &u->session->env.config->timeouts;
 	uint64_t due = UINT64_MAX;
@@ -41,6 +41,10 @@ static void arm(struct upstream *u)
 		due = u->idle_ns + IDLE_TIMEOUT;
 	if (u->ping_out)
 		due = min_u64(due, u->ping_ns + PING_TIMEOUT);
+	if (u->promoting)
+		due = min_u64(due, u->promoting_ns + SPLICE_QUIET_MAX);
+	if (u->hup && u->splice)
+		due = min_u64(due, u->session->now + SPLICE_HUP_RETRY);
 	if (due == UINT64_MAX)
 		timer_disarm(&u->session->timers, &u->timer);
 	else
@@ -108,7 +112,7 @@ static void dial_done(void *arg, struct port *port, const struct dial_result *re
 	session_event(u->session, EVENT_UPSTREAM_OPEN, &u->peer, 0, "connected");
 	send_preface(u);
 	upstream_want(u);
-	arm(u);
+	upstream_arm(u);
 	if (u->route)
 		route_pump(u->route);
 }
@@ -163,7 +167,7 @@ void upstream_bind(struct upstream *u, struct route *r)
 	route_get(r);
 	r->n_upstreams++;
 	list_add_tail(&r->upstreams, &u->link);
-	arm(u);
+	upstream_arm(u);
 }
 
 static void unbind(struct upstream *u)
@@ -213,6 +217,10 @@ void upstream_send(struct upstream *u, struct stream *s)
 	s->request_window = u->settings.initial_window_size;
 	s->executor_addr = u->peer;
 	stream_set_state(s, STREAM_SENT);
+	if (u->splice)
+		splice_stream_begin(s);
+	else
+		splice_leave(s->client); /* two upstreams: the relay puts them in order */
 	p = upstream_out(u, H2_HEADER_LEN + s->block_len);
 	if (!p)
 		return;
@@ -299,11 +307,15 @@ uint8_t *upstream_out(struct upstream *u, uint32_t len)
 
 void upstream_want(struct upstream *u)
 {
-	unsigned mask = list_empty(&u->pause) ? PORT_READABLE : 0;
+	unsigned mask = u->out_blocked ? PORT_WRITABLE : 0;
 
-	if (u->out_blocked)
-		mask |= PORT_WRITABLE;
+	if (u->splice) /* its bytes come from the tap, its own socket only says when it ends */
+		mask |= u->hup ? 0 : PORT_HANGUP;
+	else if (list_empty(&u->pause))
+		mask |= PORT_READABLE;
 	u->port->ops->want(u->port, mask);
+	if (u->splice)
+		client_want(u->route->client);
 }
 
 static int write_out(struct upstream *u)
@@ -342,6 +354,12 @@ void upstream_flush(struct upstream *u)
 	}
 	if (!u->port)
 		return;
+	if (u->kicked) {
+		u->kicked = false;
+		u->dp->readable(u);
+		if (u->state == UPSTREAM_CLOSED)
+			return;
+	}
 	r = write_out(u);
 	if (r && r != -EAGAIN) {
 		/* What it said before it died may still be readable, and may be an answer. */
@@ -356,12 +374,22 @@ void upstream_flush(struct upstream *u)
 		upstream_want(u);
 }
 
+void upstream_kick(struct upstream *u)
+{
+	u->kicked = true;
+	upstream_dirty(u);
+}
+
 static void upstream_event(struct port *p, unsigned events)
 {
 	struct upstream *u = p->owner;
 
 	u->session->now = u->session->env.ops->now(u->session->env.ctx);
-	if (events & PORT_READABLE)
+	if (events & PORT_HANGUP && u->splice) {
+		u->hup = true;
+		upstream_want(u);
+	}
+	if (events & (PORT_READABLE | PORT_HANGUP))
 		u->dp->readable(u);
 	if (u->state != UPSTREAM_CLOSED && events & PORT_WRITABLE)
 		upstream_flush(u);
@@ -394,7 +422,7 @@ void upstream_ping(struct upstream *u)
 	h2_put_ping(p, token, false);
 	u->ping_out = true;
 	u->ping_ns = u->session->now;
-	arm(u);
+	upstream_arm(u);
 }
 
 /* ------------------------------------------------------------------------ end */
@@ -407,6 +435,7 @@ void upstream_close(struct upstream *u, uint32_t h2_error)
 	if (u->state == UPSTREAM_CLOSED)
 		return;
 	assert(!u->n_streams);
+	splice_upstream_ends(u);
 	executor_idle_remove(u);
 	if (!u->route && upstream_pending(u))
 		u->executor->n_ahead--;
@@ -438,7 +467,7 @@ void upstream_release(struct upstream *u)
 {
 	if (u->state == UPSTREAM_CLOSED)
 		return;
-	if (u->state != UPSTREAM_READY || u->spoiled || u->broken || u->out_blocked ||
+	if (u->state != UPSTREAM_READY || u->spoiled || u->splice || u->broken || u->out_blocked ||
 	    (u->rx && chunk_len(u->rx)) || u->last_id > H2_MAX_STREAM_ID / 2) {
 		upstream_close(u, H2_NO_ERROR);
 		return;
@@ -448,7 +477,7 @@ void upstream_release(struct upstream *u)
 	u->idle_ns = u->session->now;
 	executor_idle_add(u);
 	if (u->state != UPSTREAM_CLOSED)
-		arm(u);
+		upstream_arm(u);
 }
 
 void upstream_stream_gone(struct upstream *u)
@@ -459,7 +488,8 @@ void upstream_stream_gone(struct upstream *u)
 		return;
 	if (!list_empty(&u->route->waiting))
 		route_pump(u->route);
-	if (!u->n_streams && u->state != UPSTREAM_CLOSED && u->route)
+	/* A spliced one stays with its client, whose next result is likely as large. */
+	if (!u->n_streams && u->state != UPSTREAM_CLOSED && u->route && !u->splice)
 		upstream_release(u);
 }
 
@@ -555,6 +585,13 @@ static void upstream_expired(struct timer *t)
 		upstream_close(u, H2_NO_ERROR);
 		return;
 	}
+	if (u->hup && u->splice) {
+		u->dp->readable(u); /* what was on its way to the tap may be there now */
+		if (u->state == UPSTREAM_CLOSED)
+			return;
+	}
+	if (u->promoting)
+		splice_consider(u);
 	if (u->ping_out && now >= u->ping_ns + PING_TIMEOUT) {
 		if (list_empty(&u->pause)) {
 			upstream_fail(u, GRPC_DEADLINE_EXCEEDED, END_DEADLINE, H2_NO_ERROR,
@@ -565,7 +602,7 @@ static void upstream_expired(struct timer *t)
 		}
 		u->ping_ns = now; /* we did not read: it may have answered */
 	}
-	arm(u);
+	upstream_arm(u);
 }
 
 /* ------------------------------------------------------------- control frames */
@@ -607,7 +644,7 @@ static void on_settings(struct upstream *u, const struct h2_frame *f, const uint
 			executor_idle_add(u);
 		}
 		if (u->state != UPSTREAM_CLOSED)
-			arm(u);
+			upstream_arm(u);
 	}
 	if (u->route && u->state == UPSTREAM_READY)
 		route_pump(u->route);
@@ -725,7 +762,7 @@ void upstream_control(struct upstream *u, const struct h2_frame *f, const uint8_
 	case H2_PING:
 		if (f->flags & H2_FLAG_ACK) {
 			u->ping_out = false;
-			arm(u);
+			upstream_arm(u);
 		} else {
 			p = upstream_out(u, 17);
 			if (p)
