@@ -482,11 +482,12 @@ void splice_leave(struct client *c)
 
 void splice_upstream_ends(struct upstream *u)
 {
-	struct client *c = u->route->client;
+	struct client *c;
 	bool left;
 
 	if (!u->splice)
 		return;
+	c = u->route->client;
 	left = c->left;
 	if (!splice_begin_write(c) && !c->broken) {
 		/* The rest of the open frame will never come. */
