@@ -89,7 +89,8 @@ FULL_VERSION = $(call once,FULL_VERSION,$(VERSION)$(shell test -e .git && \
 # ---------------------------------------------------------------- sources
 
 rwildcard = $(foreach d,$(wildcard $(1)/*),$(call rwildcard,$(d),$(2)) $(filter $(2),$(d)))
-USER_SRC := $(sort $(foreach l,$(LAYERS),$(call rwildcard,user/$(l),%.c)))
+USER_SRC := $(sort $(foreach l,$(LAYERS),$(call rwildcard,user/$(l),%.c)) \
+	$(filter-out user/main.c,$(wildcard user/*.c)))
 MAIN_SRC := $(wildcard user/main.c)
 PROTO := $(wildcard proto/*.proto)
 PROTO_C := $(PROTO:proto/%.proto=$(GEN)/%.pb-c.c)

@@ -27,6 +27,7 @@
 #include "cli/cli.h"
 #include "config/config.h"
 #include "datapath/relay.h"
+#include "kernel.h"
 #include "net/listen.h"
 #include "net/worker.h"
 #include "obs/admin.h"
@@ -45,6 +46,7 @@ struct serve {
 	const struct config *config;
 	struct log *log;
 	struct policy *policy;
+	struct kernel *kernel;
 	struct worker_shared shared;
 	struct worker_listener *listeners; /* [worker * n_listen + address]; fd -1 = not ours */
 	struct worker **workers;
@@ -401,6 +403,7 @@ static int make_workers(struct serve *s)
 	s->shared.config = s->config;
 	s->shared.policy = s->policy;
 	s->shared.relay = &datapath_relay;
+	kernel_share(s->kernel, &s->shared);
 	s->shared.n_workers = n;
 	s->shared.told = on_told;
 	s->shared.told_arg = s;
@@ -575,19 +578,6 @@ static uint64_t end_workers(struct serve *s)
 
 /* ---- start ---- */
 
-/* The kernel datapaths come with their own self-test; relay needs none. */
-static int choose_datapath(struct serve *s)
-{
-	static const char *const names[] = { "auto", "packet", "sockmap", "relay" };
-	enum config_datapath d = s->config->datapath;
-
-	if (d == DATAPATH_AUTO || d == DATAPATH_RELAY)
-		return 0;
-	log_msg(s->log, LOG_ERROR,
-		"--datapath %s is not in this build: use --datapath auto or relay", names[d]);
-	return -ENOTSUP;
-}
-
 static void raise_descriptor_limit(struct serve *s)
 {
 	uint64_t need = 2 * (uint64_t)s->config->limits.max_clients + DESCRIPTORS_OWN;
@@ -623,16 +613,16 @@ static void log_start(struct serve *s)
 	log_str(&l, "listen", list);
 	log_str(&l, "admin", s->admin ? addr_format(admin_addr(s->admin), text) : "off");
 	log_u64(&l, "workers", s->n_workers);
-	log_str(&l, "datapath", "relay");
-	if (s->config->datapath == DATAPATH_AUTO)
-		log_str(&l, "datapath_why", "no kernel datapath in this build");
+	log_str(&l, "datapath", kernel_datapath(s->kernel));
+	if (*kernel_why(s->kernel))
+		log_str(&l, "datapath_why", kernel_why(s->kernel));
 	log_end(&l);
 }
 
 /* Everything up to the point where clients are served. 0 or -errno, logged. */
 static int start(struct serve *s)
 {
-	int r = choose_datapath(s);
+	int r = kernel_new(s->config, s->log, &s->kernel);
 
 	if (r)
 		return r;
@@ -667,6 +657,7 @@ static int serve(struct serve *s)
 	if (!r)
 		log_msg(s->log, LOG_INFO, "ended, %llu streams cut off", (unsigned long long)cut);
 	close_listeners(s);
+	kernel_free(s->kernel);
 	policy_free(s->policy);
 	free(s->workers);
 	free(s->emits);

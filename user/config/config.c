@@ -333,8 +333,10 @@ static enum config_result check_addresses(struct parser *p)
 static enum config_result check_limits(struct parser *p)
 {
 	const struct limits *l = &p->c->limits;
-	uint64_t share = l->total_inflight / p->c->workers;
+	uint64_t share;
 
+	assert(p->c->workers); /* the table's minimum */
+	share = l->total_inflight / p->c->workers;
 	if (l->client_inflight > l->total_inflight)
 		return fail(
 			p,

@@ -9,6 +9,8 @@
  */
 #include "config/table.h"
 
+#include <ctype.h>
+
 #include "config/values.h"
 
 static const struct option_choice datapaths[] = {
@@ -304,8 +306,11 @@ const char *option_env(const struct option *o, char buf[CONFIG_ENV_MAX])
 	size_t n = sizeof(CONFIG_ENV_PREFIX) - 1;
 
 	memcpy(buf, CONFIG_ENV_PREFIX, n);
-	for (const char *s = o->flag; *s && n < CONFIG_ENV_MAX - 1; s++)
-		buf[n++] = *s == '-' ? '_' : (char)(*s >= 'a' && *s <= 'z' ? *s - 32 : *s);
+	for (const char *s = o->flag; *s && n < CONFIG_ENV_MAX - 1; s++, n++) {
+		buf[n] = (char)toupper((unsigned char)*s);
+		if (*s == '-')
+			buf[n] = '_';
+	}
 	buf[n] = '\0';
 	return buf;
 }

@@ -9,6 +9,7 @@
  */
 #include "config/values.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -25,8 +26,11 @@ const char *config_quote(const char *text, char buf[QUOTED_MAX])
 	size_t n = 0;
 
 	buf[n++] = '\'';
-	for (; *text && n < QUOTED_MAX - 5; text++)
-		buf[n++] = (unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text;
+	for (; *text && n < QUOTED_MAX - 5; text++, n++) {
+		buf[n] = *text;
+		if (iscntrl((unsigned char)*text))
+			buf[n] = '?';
+	}
 	memcpy(buf + n, *text ? "...'" : "'", *text ? 5 : 2);
 	return buf;
 }
@@ -95,7 +99,7 @@ static const struct unit byte_units_written[] = {
 };
 
 /* Ten years: sums of such deadlines and a monotonic clock stay far from 2^64. */
-#define DURATION_MAX (10 * 366 * 24 * 3600 * NSEC_PER_SEC)
+#define DURATION_MAX (10ULL * 366 * 24 * 3600 * NSEC_PER_SEC)
 
 int config_parse_duration(const char *text, uint64_t *ret_ns)
 {

@@ -517,7 +517,7 @@ static bool speaks(const struct h2_frame *f)
 /* Walks the whole frames of the chunk; an incomplete one stays at chunk->start. */
 static void walk_frames(struct walk *w)
 {
-	if (w->u->raw_left && !splice_raw(w->u))
+	if (w->u->raw_left && !spliced_raw(w->u))
 		return;
 	while (w->u->state != UPSTREAM_CLOSED && !w->u->broken && w->chunk &&
 	       chunk_len(w->chunk) >= H2_HEADER_LEN) {
@@ -586,9 +586,9 @@ static bool walk(struct upstream *u)
 	flush(&w);
 	settle(&w);
 	if (u->splice)
-		splice_settle(u);
+		spliced_settle(u);
 	else
-		splice_consider(u);
+		spliced_consider(u);
 	return u->state != UPSTREAM_CLOSED && !u->broken;
 }
 
@@ -659,7 +659,7 @@ static void relay_readable(struct upstream *u)
 		if (!c)
 			return;
 		room = chunk_room(c);
-		n = splice_receive(u, c->data + c->end, room);
+		n = spliced_receive(u, c->data + c->end, room);
 		if (n == -EAGAIN)
 			break;
 		if (n <= 0) {

@@ -76,6 +76,12 @@ int loop_mod(struct loop *l, struct watch *w, uint32_t events)
 	return epoll_ctl(l->epfd, EPOLL_CTL_MOD, w->fd, &ev) ? -errno : 0;
 }
 
+void loop_del(struct loop *l, struct watch *w)
+{
+	(void)epoll_ctl(l->epfd, EPOLL_CTL_DEL, w->fd, NULL);
+	loop_forget(w);
+}
+
 void loop_forget(struct watch *w)
 {
 	w->fn = NULL;

@@ -80,6 +80,8 @@ bool loop_fini(struct loop *l);
 /* 0 or -errno. events as for epoll_ctl(2). */
 int loop_add(struct loop *l, struct watch *w, uint32_t events);
 int loop_mod(struct loop *l, struct watch *w, uint32_t events);
+/* No call after this; w->fd stays open and is no longer registered. */
+void loop_del(struct loop *l, struct watch *w);
 /* No call after this. The caller closes w->fd next, which is what unregisters it. */
 void loop_forget(struct watch *w);
 

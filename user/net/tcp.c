@@ -58,7 +58,7 @@ static void note_events(struct tcp_port *t, unsigned events)
 {
 	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
 		t->hup = true;
-		t->ready |= PORT_READABLE;
+		t->ready |= PORT_READABLE | PORT_HANGUP;
 	}
 	if (events & (EPOLLHUP | EPOLLERR))
 		t->ready |= PORT_WRITABLE;
@@ -75,6 +75,7 @@ static void tell(struct tcp_port *t)
 
 	if (!events)
 		return;
+	t->ready &= (uint8_t)~PORT_HANGUP; /* told once */
 	t->port.on_event(&t->port, events);
 	if (t->watch.fn && (t->want & t->ready))
 		loop_defer(t->pool->loop, &t->later);
@@ -361,6 +362,18 @@ static ssize_t tcp_sendv(struct port *p, const struct iovec *iov, int n)
 	return sent;
 }
 
+/* Only the end is of interest: a socket that a program of the kernel reads must not wake us. */
+static void tcp_want_hangup(struct tcp_port *t)
+{
+	uint32_t events = (t->registered & ~(uint32_t)EPOLLIN) | EPOLLRDHUP | (uint32_t)EPOLLET;
+
+	if (!t->registered) {
+		tcp_register(t, EPOLLRDHUP);
+	} else if (events != t->registered && !loop_mod(t->pool->loop, &t->watch, events)) {
+		t->registered = events;
+	}
+}
+
 static void tcp_want(struct port *p, unsigned mask)
 {
 	struct tcp_port *t = tcp_of(p);
@@ -368,6 +381,8 @@ static void tcp_want(struct port *p, unsigned mask)
 	t->want = (uint8_t)mask;
 	if (!mask)
 		return;
+	if (mask & PORT_HANGUP)
+		tcp_want_hangup(t);
 	tcp_register(t, (mask & PORT_READABLE ? (uint32_t)EV_READ : 0) |
 				(mask & PORT_WRITABLE ? (uint32_t)EV_WRITE : 0));
 	if (t->want & t->ready)

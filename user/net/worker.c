@@ -20,6 +20,7 @@ struct worker {
 	struct loop *loop; /* allocated: a look-up left behind may hold on to it */
 	struct tcp_pool pool;
 	struct dialer dialer;
+	void *splice; /* its kernel datapath, NULL = none */
 	struct session *session;
 	const struct emit_ops *emit;
 	void *emit_ctx;
@@ -242,6 +243,8 @@ static int make_session(struct worker *w)
 		.relay = w->shared->relay,
 	};
 
+	if (w->shared->splice_new)
+		w->shared->splice_new(w->shared->splice_arg, w->index, w->loop, &env, &w->splice);
 	w->session = session_new(&env);
 	return w->session ? 0 : -ENOMEM;
 }
@@ -329,6 +332,8 @@ void worker_free(struct worker *w)
 	for (unsigned i = 0; i < w->n_acceptors; i++)
 		acceptor_fini(&w->acceptors[i]);
 	session_free(w->session);
+	if (w->splice)
+		w->shared->splice_free(w->splice);
 	if (w->loop) {
 		tcp_pool_fini(&w->pool);
 		if (loop_fini(w->loop))

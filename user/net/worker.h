@@ -31,6 +31,14 @@ enum worker_event {
 
 /* The same for all workers; must outlive them. */
 struct worker_shared {
+	/*
+	 * A kernel datapath for the worker with this loop: fills env.splice, splice_ctx and
+	 * splice_why. *ret is given to splice_free() after the session. May be NULL.
+	 */
+	void (*splice_new)(void *arg, unsigned index, struct loop *loop, struct env *env,
+			   void **ret);
+	void (*splice_free)(void *splice);
+	void *splice_arg;
 	const struct config *config;
 	const struct policy *policy;
 	unsigned n_workers;

@@ -344,9 +344,10 @@ void log_addr(struct log_line *l, const char *key, const struct addr *a)
 static void start_line(struct log_line *l, struct log *log, enum config_log_level level,
 		       const char *msg)
 {
-	char stamp[40], fraction[8];
+	char stamp[40];
 	struct timespec ts;
 	struct tm tm;
+	size_t n;
 
 	l->log = log;
 	l->level = level;
@@ -354,9 +355,8 @@ static void start_line(struct log_line *l, struct log *log, enum config_log_leve
 	l->truncated = false;
 	clock_gettime(CLOCK_REALTIME, &ts);
 	gmtime_r(&ts.tv_sec, &tm);
-	strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(fraction, sizeof(fraction), ".%03uZ", (unsigned)(ts.tv_nsec / 1000000) % 1000);
-	strcat(stamp, fraction);
+	n = strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(stamp + n, sizeof(stamp) - n, ".%03uZ", (unsigned)(ts.tv_nsec / 1000000) % 1000);
 	log_str(l, "ts", stamp);
 	log_str(l, "level", level_names[level]);
 	log_str(l, "msg", msg);

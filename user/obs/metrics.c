@@ -53,19 +53,19 @@ static const char *status_label(unsigned i)
 
 #define COUNTER(name_, field, help_)                                                               \
 	{                                                                                          \
-		.name = name_, .help = help_, .offset = offsetof(struct session_stats, field),     \
+		.name = (name_), .help = (help_), .offset = offsetof(struct session_stats, field), \
 		.n = 1                                                                             \
 	}
 #define GAUGE(name_, field, help_)                                                                 \
 	{                                                                                          \
-		.name = name_, .help = help_, .offset = offsetof(struct session_stats, field),     \
+		.name = (name_), .help = (help_), .offset = offsetof(struct session_stats, field), \
 		.n = 1, .gauge = true                                                              \
 	}
 #define FAMILY(name_, field, first_, label_, fn, help_)                                            \
 	{                                                                                          \
-		.name = name_, .help = help_, .offset = offsetof(struct session_stats, field),     \
-		.first = first_, .n = ARRAY_SIZE(((struct session_stats *)0)->field),              \
-		.label = label_, .label_value = fn                                                 \
+		.name = (name_), .help = (help_), .offset = offsetof(struct session_stats, field), \
+		.first = (first_), .n = ARRAY_SIZE(((struct session_stats *)0)->field),            \
+		.label = (label_), .label_value = (fn)                                             \
 	}
 
 static const struct metric metrics[] = {

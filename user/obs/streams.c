@@ -121,7 +121,7 @@ static bool put_number(json_t *object, const char *key, uint64_t n)
 
 static bool put_ms(json_t *object, const char *key, uint64_t ns)
 {
-	return put(object, key, json_real((double)(ns / NSEC_PER_USEC) / 1000.0));
+	return put(object, key, json_real((double)ns / (double)NSEC_PER_MSEC));
 }
 
 static bool put_ticket(json_t *o, const struct ticket *t)

@@ -228,13 +228,13 @@ static void unblocked(struct client *c)
 static void run_empty(struct client *c)
 {
 	if (!c->closing)
-		splice_resume(c);
+		spliced_resume(c);
 	else if (!c->splice)
 		client_close(c, false, END_CLIENT); /* what was written is delivered */
 	else if (c->spliced)
 		upstream_release(c->spliced); /* its streams are over: comes back without it */
 	else
-		splice_leave(c);
+		spliced_leave(c);
 }
 
 void client_flush(struct client *c)
@@ -246,7 +246,7 @@ void client_flush(struct client *c)
 		return;
 	list_del(&c->dirty);
 	if (!c->broken && c->spliced && !outq_empty(&c->out))
-		(void)splice_begin_write(c);
+		(void)spliced_begin_write(c);
 	if (c->broken) {
 		if (c->broken == ENOBUFS)
 			client_note(c, "control frames pile up unread", 0);
@@ -311,7 +311,7 @@ bool client_write(struct client *c, const struct iovec *pieces, int n, uint64_t 
 		STAT_ADD(s, dropped[DROP_CLIENT_GONE], data);
 		return false;
 	}
-	if (c->splice && !splice_begin_write(c))
+	if (c->splice && !spliced_begin_write(c))
 		return write_later(c, pieces, n, total, data);
 	if (first) {
 		sent = outq_send(&c->out, c->tx, &s->pool, pieces, n);
@@ -406,7 +406,7 @@ void client_close(struct client *c, bool reset, enum stream_end end)
 	if (c->state == CLIENT_CLOSED)
 		return;
 	c->state = CLIENT_CLOSED;
-	splice_abort(c);
+	spliced_abort(c);
 	STAT_ADD(s, dropped[DROP_CLIENT_GONE], c->out.data);
 	close_streams(c, end);
 	close_routes(c);

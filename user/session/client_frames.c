@@ -414,7 +414,7 @@ static void on_settings(struct client *c, const struct h2_frame *f, const uint8_
 	}
 	delta = (int64_t)c->settings.initial_window_size - before;
 	if (delta < 0 && c->spliced)
-		(void)splice_begin_write(c); /* what is forwarded from here on is held to it */
+		(void)spliced_begin_write(c); /* what is forwarded from here on is held to it */
 	list_for_each_safe (pos, tmp, &c->streams) {
 		struct stream *s = list_entry(pos, struct stream, link);
 
@@ -594,7 +594,7 @@ static void use_windows(struct client *c)
 
 	c->window_opened = false;
 	if (c->spliced)
-		splice_sync(c->spliced);
+		spliced_sync(c->spliced);
 	for (uint32_t n = c->n_streams; n && !list_empty(&c->streams); n--) {
 		struct stream *s = list_first(&c->streams, struct stream, link);
 
@@ -610,7 +610,7 @@ static void use_windows(struct client *c)
 			break;
 	}
 	if (alive(c))
-		splice_resume(c);
+		spliced_resume(c);
 }
 
 static void keep_rest(struct client *c, const uint8_t *p, size_t len)

@@ -13,7 +13,7 @@
  * Spliced, the kernel forwards plain DATA by itself, and everything else comes
  * through the tap to the very same relay code. What is different:
  *
- *   counting  The kernel's byte counters are taken over (splice_sync) before any
+ *   counting  The kernel's byte counters are taken over (spliced_sync) before any
  *             decision about windows.
  *   credit    Strict: what the kernel forwards cannot be held back, so an executor
  *             gets only what the client's windows allow, and the kernel knows each
@@ -21,7 +21,7 @@
  *   boundary  Our own frames go out with the fast path held, and only between two
  *             frames: outq.frame_left is the rest of the frame that the kernel has
  *             begun.
- *   return    The fast path goes on (splice_settle) when our queue is empty and no
+ *   return    The fast path goes on (spliced_settle) when our queue is empty and no
  *             stream holds anything. A DATA frame of which only a part has come is
  *             forwarded as far as it goes, so that the return is not put off by the
  *             next skb that cuts a frame.
@@ -36,7 +36,7 @@
 
 static void leave_expired(struct timer *t);
 
-const char *splice_why(const struct upstream *u)
+const char *spliced_why(const struct upstream *u)
 {
 	if (u->splice)
 		return "";
@@ -156,7 +156,7 @@ static bool enrol(struct upstream *u)
 	u->tapped = 0;
 	u->raw_left = 0;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
-		splice_stream_begin(list_entry(p, struct stream, on_up));
+		spliced_stream_begin(list_entry(p, struct stream, on_up));
 	STAT_ADD(ss, promotions, 1);
 	upstream_want(u);
 	client_want(c);
@@ -164,7 +164,7 @@ static bool enrol(struct upstream *u)
 	return true;
 }
 
-void splice_consider(struct upstream *u)
+void spliced_consider(struct upstream *u)
 {
 	uint64_t now = u->session->now;
 	const char *why;
@@ -199,46 +199,47 @@ void splice_consider(struct upstream *u)
 
 /* ---------------------------------------------------------------------- counts */
 
-void splice_sync(struct upstream *u)
+/* The kernel has forwarded `total` bytes of the stream's DATA since it was added. */
+static void take_over(struct stream *s, uint64_t total)
 {
-	struct splice *sp = u->splice;
-	struct session *ss = u->session;
-	struct client *c;
+	struct session *ss = s->client->session;
+	uint64_t n = total - s->spliced;
 
-	if (!sp)
+	if (!n)
 		return;
-	c = u->route->client;
+	assert(n <= s->granted);
+	s->spliced = total;
+	s->data_in += n;
+	s->data_out += n;
+	s->window -= (int64_t)n;
+	s->client->window -= (int64_t)n;
+	s->rx_ns = s->progress_ns = ss->now;
+	stream_account(s, -(int64_t)n, 0);
+	upstream_received(s->up, (uint32_t)n);
+	STAT_ADD(ss, data_in, n);
+	STAT_ADD(ss, data_out, n);
+	STAT_ADD(ss, data_spliced, n);
+}
+
+void spliced_sync(struct upstream *u)
+{
+	if (!u->splice)
+		return;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next) {
 		struct stream *s = list_entry(p, struct stream, on_up);
-		uint64_t n;
 
-		if (!s->in_splice)
-			continue;
-		n = sp->ops->stream_data(sp, s->id) - s->spliced;
-		if (!n)
-			continue;
-		assert(n <= s->granted);
-		s->spliced += n;
-		s->data_in += n;
-		s->data_out += n;
-		s->window -= (int64_t)n;
-		c->window -= (int64_t)n;
-		s->rx_ns = s->progress_ns = ss->now;
-		stream_account(s, -(int64_t)n, 0);
-		upstream_received(u, (uint32_t)n);
-		STAT_ADD(ss, data_in, n);
-		STAT_ADD(ss, data_out, n);
-		STAT_ADD(ss, data_spliced, n);
+		if (s->in_splice)
+			take_over(s, u->splice->ops->stream_data(u->splice, s->id));
 	}
 }
 
-void splice_limit(struct stream *s)
+void spliced_limit(struct stream *s)
 {
 	if (s->in_splice && s->up && s->up->splice)
 		s->up->splice->ops->stream_limit(s->up->splice, s->id, s->spliced + s->granted);
 }
 
-void splice_stream_begin(struct stream *s)
+void spliced_stream_begin(struct stream *s)
 {
 	struct splice *sp = s->up->splice;
 
@@ -247,15 +248,13 @@ void splice_stream_begin(struct stream *s)
 	s->datapath = sp->ops->name;
 }
 
-void splice_stream_end(struct stream *s)
+void spliced_stream_end(struct stream *s)
 {
 	struct upstream *u = s->up;
 
 	if (!s->in_splice || !u || !u->splice)
 		return;
-	splice_sync(u);
-	u->splice->ops->stream_del(u->splice, s->id);
-	splice_sync(u); /* what was counted between the two */
+	take_over(s, u->splice->ops->stream_del(u->splice, s->id));
 	s->in_splice = false;
 }
 
@@ -277,7 +276,7 @@ static void back_to_relay(struct upstream *u)
 	client_want(c);
 }
 
-ssize_t splice_receive(struct upstream *u, void *buf, size_t len)
+ssize_t spliced_receive(struct upstream *u, void *buf, size_t len)
 {
 	struct splice *sp = u->splice;
 	struct client *c;
@@ -287,7 +286,7 @@ ssize_t splice_receive(struct upstream *u, void *buf, size_t len)
 		return u->port->ops->recv(u->port, buf, len);
 	c = u->route->client;
 	n = sp->port.ops->recv(&sp->port, buf, len);
-	splice_sync(u);
+	spliced_sync(u);
 	if (n == -ENODATA) {
 		back_to_relay(u);
 		return u->port->ops->recv(u->port, buf, len);
@@ -305,7 +304,7 @@ ssize_t splice_receive(struct upstream *u, void *buf, size_t len)
 	return n;
 }
 
-bool splice_raw(struct upstream *u)
+bool spliced_raw(struct upstream *u)
 {
 	struct client *c = u->route->client;
 	struct chunk *rx = u->rx;
@@ -376,7 +375,7 @@ static void forward_partial(struct upstream *u)
 	client_raw_sent(c, r);
 }
 
-void splice_settle(struct upstream *u)
+void spliced_settle(struct upstream *u)
 {
 	struct splice *sp = u->splice;
 	struct client *c;
@@ -386,7 +385,7 @@ void splice_settle(struct upstream *u)
 		return;
 	c = u->route->client;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
-		splice_limit(list_entry(p, struct stream, on_up));
+		spliced_limit(list_entry(p, struct stream, on_up));
 	if (!may_resume(u)) {
 		if (!c->left)
 			sp->ops->hold(sp);
@@ -409,7 +408,7 @@ void splice_settle(struct upstream *u)
 	}
 }
 
-bool splice_begin_write(struct client *c)
+bool spliced_begin_write(struct client *c)
 {
 	struct upstream *u = c->spliced;
 	uint32_t open;
@@ -419,15 +418,15 @@ bool splice_begin_write(struct client *c)
 		open = c->splice->ops->hold(c->splice);
 		if (outq_bulk_empty(&c->out))
 			outq_set_open(&c->out, open);
-		splice_sync(u);
+		spliced_sync(u);
 	}
 	return !(outq_bulk_empty(&c->out) && c->out.frame_left) && !(u && u->raw_left);
 }
 
-void splice_resume(struct client *c)
+void spliced_resume(struct client *c)
 {
 	if (c->spliced)
-		splice_settle(c->spliced);
+		spliced_settle(c->spliced);
 }
 
 /* ----------------------------------------------------------------------- leave */
@@ -440,7 +439,7 @@ static void detach(struct client *c)
 	if (!u)
 		return;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
-		splice_stream_end(list_entry(p, struct stream, on_up));
+		spliced_stream_end(list_entry(p, struct stream, on_up));
 	u->splice = NULL;
 	u->spoiled = true; /* bytes of it may still be in the tap */
 	c->spliced = NULL;
@@ -459,7 +458,7 @@ static void step(struct client *c)
 		c->broken = EPIPE;
 	client_dirty(c);
 	if (c->spliced) {
-		c->left = true; /* splice_receive() frees it once the tap is empty */
+		c->left = true; /* spliced_receive() frees it once the tap is empty */
 		client_want(c);
 		upstream_kick(c->spliced);
 		return;
@@ -469,18 +468,18 @@ static void step(struct client *c)
 	client_want(c);
 }
 
-void splice_leave(struct client *c)
+void spliced_leave(struct client *c)
 {
 	if (!c->splice || c->leaving)
 		return;
-	(void)splice_begin_write(c);
+	(void)spliced_begin_write(c);
 	c->leaving = true;
 	if (c->spliced)
 		c->spliced->spoiled = true; /* its socket is not for another client */
 	step(c);
 }
 
-void splice_upstream_ends(struct upstream *u)
+void spliced_upstream_ends(struct upstream *u)
 {
 	struct client *c;
 	bool left;
@@ -489,7 +488,7 @@ void splice_upstream_ends(struct upstream *u)
 		return;
 	c = u->route->client;
 	left = c->left;
-	if (!splice_begin_write(c) && !c->broken) {
+	if (!spliced_begin_write(c) && !c->broken) {
 		/* The rest of the open frame will never come. */
 		client_note(c, "executor ended inside a frame that was being sent", 0);
 		c->broken = ECONNRESET;
@@ -513,7 +512,7 @@ static void leave_expired(struct timer *t)
 		step(c);
 }
 
-void splice_abort(struct client *c)
+void spliced_abort(struct client *c)
 {
 	if (!c->splice)
 		return;

@@ -451,33 +451,33 @@ void upstream_stream_gone(struct upstream *u);
 
 /* splice.c: promotion, and what is special about a spliced pair. */
 /* After a batch of the executor's frames: takes the next step towards promotion. */
-void splice_consider(struct upstream *u);
+void spliced_consider(struct upstream *u);
 /* Bytes for the relay: from the tap, when spliced. As port.recv(). */
-ssize_t splice_receive(struct upstream *u, void *buf, size_t len);
+ssize_t spliced_receive(struct upstream *u, void *buf, size_t len);
 /* Sends the rest of a frame that the kernel has begun; true when frames may follow. */
-bool splice_raw(struct upstream *u);
+bool spliced_raw(struct upstream *u);
 /* After the batch has been dealt with: lets the fast path go on, if it may. */
-void splice_settle(struct upstream *u);
+void spliced_settle(struct upstream *u);
 /* Takes over what the kernel has counted since. */
-void splice_sync(struct upstream *u);
+void spliced_sync(struct upstream *u);
 /*
  * Before frames of ours are written: holds the fast path. False when the client is
  * inside a frame, whose rest has to come first: control lane only.
  */
-bool splice_begin_write(struct client *c);
+bool spliced_begin_write(struct client *c);
 /* After the client's output queue has run empty. */
-void splice_resume(struct client *c);
+void spliced_resume(struct client *c);
 /* The stream's credit as the kernel must know it, before the executor does. */
-void splice_limit(struct stream *s);
-void splice_stream_begin(struct stream *s);
-void splice_stream_end(struct stream *s);
+void spliced_limit(struct stream *s);
+void spliced_stream_begin(struct stream *s);
+void spliced_stream_end(struct stream *s);
 /* Gives the pair up; its upstream goes on, by the relay. */
-void splice_leave(struct client *c);
+void spliced_leave(struct client *c);
 /* The upstream ends; the client goes on if it is between two frames, else it is broken. */
-void splice_upstream_ends(struct upstream *u);
+void spliced_upstream_ends(struct upstream *u);
 /* At once; what is queued in the kernel is lost: the client is to be reset. */
-void splice_abort(struct client *c);
+void spliced_abort(struct client *c);
 /* Why a stream on u is not spliced. Static. */
-const char *splice_why(const struct upstream *u);
+const char *spliced_why(const struct upstream *u);
 
 #endif

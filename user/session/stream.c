@@ -199,7 +199,7 @@ void stream_grant(struct stream *s)
 		return;
 	h2_put_window_update(p, s->id + s->up->delta, n);
 	stream_account(s, n, 0);
-	splice_limit(s);
+	spliced_limit(s);
 }
 
 /* -------------------------------------------------------------------- hold */
@@ -337,6 +337,13 @@ void stream_release(struct stream *s)
 
 /* --------------------------------------------------------------------- end */
 
+/* Why it was not spliced, while the upstream that knows is still there. */
+static void note_datapath(struct stream *s)
+{
+	if (s->up && !s->up->splice && !s->datapath_why[0] && !s->spliced)
+		s->datapath_why = spliced_why(s->up);
+}
+
 void stream_detach(struct stream *s, uint32_t h2_error)
 {
 	struct upstream *u = s->up;
@@ -345,9 +352,8 @@ void stream_detach(struct stream *s, uint32_t h2_error)
 	list_del(&s->wait);
 	if (!u)
 		return;
-	splice_stream_end(s);
-	if (!u->splice && s->datapath_why[0] == '\0' && !s->spliced)
-		s->datapath_why = splice_why(u);
+	spliced_stream_end(s);
+	note_datapath(s);
 	s->up = NULL;
 	list_del(&s->on_up);
 	stream_account(s, -(int64_t)s->granted, 0);
@@ -368,7 +374,10 @@ void stream_record(struct stream *s, enum stream_end end)
 		[FLIGHT_UNKNOWN] = "unknown",
 	};
 	struct session *ss = s->client->session;
-	struct stream_record r = {
+	struct stream_record r;
+
+	note_datapath(s);
+	r = (struct stream_record){
 		.client = s->client->peer,
 		.executor = s->executor_addr,
 		.method = methods[s->method],
@@ -521,7 +530,7 @@ static void stream_expired(struct timer *t)
 	uint64_t due;
 
 	if (s->up)
-		splice_sync(s->up);
+		spliced_sync(s->up);
 	due = stream_due(s);
 	if (ss->now < due) {
 		stream_arm(s);

@@ -218,9 +218,9 @@ void upstream_send(struct upstream *u, struct stream *s)
 	s->executor_addr = u->peer;
 	stream_set_state(s, STREAM_SENT);
 	if (u->splice)
-		splice_stream_begin(s);
+		spliced_stream_begin(s);
 	else
-		splice_leave(s->client); /* two upstreams: the relay puts them in order */
+		spliced_leave(s->client); /* two upstreams: the relay puts them in order */
 	p = upstream_out(u, H2_HEADER_LEN + s->block_len);
 	if (!p)
 		return;
@@ -435,7 +435,7 @@ void upstream_close(struct upstream *u, uint32_t h2_error)
 	if (u->state == UPSTREAM_CLOSED)
 		return;
 	assert(!u->n_streams);
-	splice_upstream_ends(u);
+	spliced_upstream_ends(u);
 	executor_idle_remove(u);
 	if (!u->route && upstream_pending(u))
 		u->executor->n_ahead--;
@@ -591,7 +591,7 @@ static void upstream_expired(struct timer *t)
 			return;
 	}
 	if (u->promoting)
-		splice_consider(u);
+		spliced_consider(u);
 	if (u->ping_out && now >= u->ping_ns + PING_TIMEOUT) {
 		if (list_empty(&u->pause)) {
 			upstream_fail(u, GRPC_DEADLINE_EXCEEDED, END_DEADLINE, H2_NO_ERROR,

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernel.c - see kernel.h. Part of `main`: it puts datapath/sockmap, a worker's loop
+ * and its session together, three layers that do not know each other.
+ */
+#include "kernel.h"
+
+#include <stdlib.h>
+
+#include "datapath/selftest.h"
+#include "datapath/splice_port.h"
+#include "net/poller.h"
+
+struct kernel {
+	const struct config *config;
+	struct log *log;
+	struct sockmap *sockmap; /* NULL: relay only */
+	char why[SELFTEST_REASON + 16];
+};
+
+static void say(struct kernel *k, enum config_log_level level, const char *what, const char *reason)
+{
+	struct log_line l;
+
+	if (!log_begin(&l, k->log, level, what))
+		return;
+	log_str(&l, "reason", reason);
+	log_end(&l);
+}
+
+/* Measured: docs/decisions/0003. */
+static bool wants_kernel(const struct config *c, const char **ret_why)
+{
+	*ret_why = "";
+	if (!c->limits.promote_after)
+		*ret_why = "--promote-after 0";
+	else if (c->datapath == DATAPATH_RELAY)
+		*ret_why = "--datapath relay";
+	return !**ret_why;
+}
+
+static int load(struct kernel *k)
+{
+	const struct config *c = k->config;
+	struct selftest_options test = { .pin_dir = c->pin_dir,
+					 .may_mount = true,
+					 .sabotage = getenv(SELFTEST_SABOTAGE_ENV) };
+	struct sockmap_options opt = { .workers = c->workers,
+				       .pin_dir = c->pin_dir,
+				       .may_mount = true };
+	char why[SOCKMAP_WHY_MAX] = "";
+	struct selftest result;
+	unsigned lacks;
+	int r;
+
+	selftest_run(&test, &result);
+	if (!result.sockmap) {
+		snprintf(k->why, sizeof(k->why), "self-test: %s", result.why);
+		return -ENOTSUP;
+	}
+	r = sockmap_new(&opt, &k->sockmap, &lacks, why);
+	if (r) {
+		snprintf(k->why, sizeof(k->why), "%s", why);
+		return r;
+	}
+	if (lacks)
+		say(k, LOG_INFO, "kernel datapath without everything", why);
+	return 0;
+}
+
+int kernel_new(const struct config *c, struct log *log, struct kernel **ret)
+{
+	struct kernel *k = calloc(1, sizeof(*k));
+	const char *why;
+
+	if (!k)
+		return -ENOMEM;
+	k->config = c;
+	k->log = log;
+	if (c->datapath == DATAPATH_PACKET) {
+		say(k, LOG_ERROR, "--datapath packet is not in this build",
+		    "use auto, sockmap or relay");
+		free(k);
+		return -ENOTSUP;
+	}
+	if (!wants_kernel(c, &why)) {
+		snprintf(k->why, sizeof(k->why), "%s", why);
+	} else if (load(k) && c->datapath == DATAPATH_SOCKMAP) {
+		say(k, LOG_ERROR, "--datapath sockmap cannot be had here", k->why);
+		free(k);
+		return -ENOTSUP;
+	}
+	*ret = k;
+	return 0;
+}
+
+void kernel_free(struct kernel *k)
+{
+	if (!k)
+		return;
+	sockmap_free(k->sockmap);
+	free(k);
+}
+
+static void splice_new(void *arg, unsigned index, struct loop *loop, struct env *env, void **ret)
+{
+	struct kernel *k = arg;
+	struct splice_poller poller = { .watch = poller_watch,
+					.forget = poller_forget,
+					.soon_new = poller_soon_new,
+					.soon = poller_soon,
+					.soon_free = poller_soon_free,
+					.ctx = loop };
+	struct splicer *s;
+
+	env->splice_why = k->why;
+	if (!k->sockmap)
+		return;
+	if (splicer_new(k->sockmap, index, k->config->limits.client_inflight, &poller, &s)) {
+		env->splice_why = "the worker has no memory or descriptors for it";
+		return;
+	}
+	env->splice = &splicer_ops;
+	env->splice_ctx = s;
+	*ret = s;
+}
+
+static void splice_free_worker(void *splice)
+{
+	splicer_free(splice);
+}
+
+void kernel_share(struct kernel *k, struct worker_shared *shared)
+{
+	shared->splice_new = splice_new;
+	shared->splice_free = splice_free_worker;
+	shared->splice_arg = k;
+}
+
+const char *kernel_datapath(const struct kernel *k)
+{
+	return k->sockmap ? splicer_ops.name : "relay";
+}
+
+const char *kernel_why(const struct kernel *k)
+{
+	return k->why;
+}
