@@ -27,6 +27,7 @@
 #include "cli/cli.h"
 #include "config/config.h"
 #include "datapath/relay.h"
+#include "datapath/selftest_cmd.h"
 #include "kernel.h"
 #include "net/listen.h"
 #include "net/worker.h"
@@ -711,6 +712,7 @@ int main(int argc, char **argv, char **envp)
 {
 	static const struct cli_command commands[] = {
 		{ "serve", "[flags]", "run the proxy in the foreground", run_serve },
+		{ "selftest", "[--json]", "judge this kernel's splicing", selftest_main },
 	};
 
 	return cli_dispatch(commands, ARRAY_SIZE(commands), argc, argv, envp);
