@@ -20,6 +20,7 @@
 #include "session/state.h"
 
 #define SLOW_AFTER (5 * NSEC_PER_SEC)
+#define GREETING_HOLD (2 * NSEC_PER_MSEC)
 #define CLOSING_MAX (5 * NSEC_PER_SEC) /* for a client that does not read our last words */
 #define GOAWAY_GAP (1 * NSEC_PER_SEC)  /* between the two GOAWAYs when no PING ACK comes */
 /*
@@ -44,6 +45,8 @@ static void arm(struct client *c)
 		due = c->opened_ns + t->handshake_ns;
 	else if (!c->n_streams && t->idle_ns)
 		due = c->active_ns + t->idle_ns;
+	if (c->greeting_held)
+		due = min_u64(due, c->opened_ns + GREETING_HOLD);
 	if (c->blocked && !c->slow)
 		due = min_u64(due, c->blocked_ns + SLOW_AFTER);
 	if (c->blocked && c->closing)
@@ -224,6 +227,31 @@ static void unblocked(struct client *c)
 	resume_upstreams(c);
 }
 
+/*
+ * A client that has sent its whole request with its preface, as Ballista's do, does not need
+ * our SETTINGS to go on. They wait for the response, for a moment at most: one packet
+ * less each way, and one wake-up less of everybody, in a fetch of which there may be
+ * thousands.
+ */
+static bool hold_greeting(struct client *c)
+{
+	struct list *p;
+
+	if (c->greeting_held || !outq_bulk_empty(&c->out) || c->closing || c->broken ||
+	    c->session->draining || c->session->now >= c->opened_ns + GREETING_HOLD ||
+	    list_empty(&c->streams))
+		return false;
+	for (p = c->streams.next; p != &c->streams; p = p->next) {
+		const struct stream *s = list_entry(p, struct stream, link);
+
+		if (s->state != STREAM_SENT || !s->client_ended)
+			return false;
+	}
+	c->greeting_held = true;
+	arm(c);
+	return true;
+}
+
 /* Nothing of ours waits: a splice goes on, an end comes. */
 static void run_empty(struct client *c)
 {
@@ -245,6 +273,8 @@ void client_flush(struct client *c)
 	if (c->state == CLIENT_CLOSED)
 		return;
 	list_del(&c->dirty);
+	if (hold_greeting(c))
+		return;
 	if (!c->broken && c->spliced && !outq_empty(&c->out))
 		(void)spliced_begin_write(c);
 	if (c->broken) {
@@ -532,6 +562,10 @@ static void client_expired(struct timer *t)
 			list_del(&u->pause);
 			u->dp->readable(u);
 		}
+	}
+	if (c->greeting_held && now >= c->opened_ns + GREETING_HOLD) {
+		c->greeting_held = false;
+		client_dirty(c);
 	}
 	if (c->drain_soon && now >= c->since_ns + GOAWAY_GAP)
 		client_drain_final(c);

@@ -158,6 +158,7 @@ struct client {
 	bool window_opened;    /* a connection WINDOW_UPDATE came in this turn */
 	bool table_reset_sent; /* our first block carried the size update to 0 */
 	bool greeted;          /* our SETTINGS are queued */
+	bool greeting_held;    /* our SETTINGS wait for the response, see hold_greeting() */
 	int broken;            /* errno of a dead socket: closed at the next flush */
 	bool eof;              /* FIN seen */
 	bool closing;          /* close once everything is flushed */
