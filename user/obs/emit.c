@@ -14,7 +14,7 @@ static const struct {
 	[EVENT_UPSTREAM_OPEN] = { "upstream connected", LOG_DEBUG, false },
 	[EVENT_UPSTREAM_CLOSED] = { "upstream closed", LOG_DEBUG, false },
 	[EVENT_UPSTREAM_ERROR] = { "upstream error", LOG_WARN, true },
-	[EVENT_DRAIN] = { "draining", LOG_INFO, false },
+	[EVENT_DRAIN] = { "draining", LOG_DEBUG, false },
 };
 
 static void add_ticket(struct log_line *l, const struct ticket *t)
