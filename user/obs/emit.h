@@ -5,7 +5,8 @@
  *
  * One line per finished stream, never rate limited: info when the executor's
  * answer was delivered or the client left, warn otherwise. Events: clients and
- * upstreams coming and going, and each worker's drain, at debug; errors and refusals at warn, repeats limited.
+ * upstreams coming and going, and each worker's drain, at debug; errors and
+ * refusals at warn, repeats limited.
  */
 #ifndef FS_EMIT_H
 #define FS_EMIT_H
