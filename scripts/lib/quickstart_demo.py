@@ -173,7 +173,7 @@ def wait_for_streams(path, seen, need):
     end = time.monotonic() + LOG_SECONDS
     while True:
         records = stream_records(path)[seen:]
-        good = [r for r in records if str(r["grpc_status"]) == "0"]
+        good = [r for r in records if r["grpc_status"] == "OK"]
         if good and sum(r["bytes"] for r in good) >= need:
             return records
         if time.monotonic() > end:
@@ -185,7 +185,7 @@ def wait_for_streams(path, seen, need):
 
 def show(record):
     keys = ("job", "stage", "partition", "executor", "datapath", "bytes", "first_byte_ms",
-            "duration_ms", "grpc_status", "end")
+            "duration_ms", "grpc_status", "ended_by")
     print("       " + " ".join(f"{k}={record[k]}" for k in keys if k in record), flush=True)
 
 

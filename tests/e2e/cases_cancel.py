@@ -56,7 +56,7 @@ def cancel(script, window, reached, way):
             way(c, s)
             times.append(call.wait_released(2) - begin)
             if not NAIVE:
-                p.wait(lambda: p.metric("streams_open") == 0, "no stream open")
+                p.wait(lambda: p.metric("streams") == 0, "no stream open")
             c.close()
             if times[-1] <= within(BOUND):
                 return f"released after {times[-1] * 1000:.1f} ms"
@@ -96,7 +96,7 @@ def _(t):
     s = c.get(x)
     link = x.wait_link()
     s.rst()
-    p.wait(lambda: p.metric("streams_open") == 0, "no stream open")
+    p.wait(lambda: p.metric("streams") == 0, "no stream open")
     c.close()
     link.wait(lambda: link.closed, "the connection to the executor closed")
     t.tolerate_violations = True  # an executor that does not speak does not understand either
@@ -113,7 +113,7 @@ def _(t):
         c.ping(b"sync 123")
         c.wait(lambda: c.pongs, "PING answered")
         c.close()
-    p.wait(lambda: p.metric("clients_open") == 0, "no client left")
+    p.wait(lambda: p.metric("clients") == 0, "no client left")
     check(not x.calls, "an executor was asked with half a ticket")
 
 

@@ -117,16 +117,16 @@ def _(t):
 
 @case("request/padding-priority-continuation", naive="pass")
 def _(t):
-    """HEADERS padded, with priority and cut into CONTINUATION frames of four bytes; DATA padded."""
+    """HEADERS padded, with priority and cut into CONTINUATION frames of 16 bytes; DATA padded."""
     def reshape(frames):
         for f in frames:
             if f.kind == wire.HEADERS:
                 block = f.payload
                 head = b"\x09" + b"\x00\x00\x00\x00\x10" + block[:5] + bytes(9)
                 yield Frame(wire.HEADERS, wire.PADDED | wire.PRIORITY_FLAG | f.flags & wire.END_STREAM, f.stream, head)
-                for i in range(5, len(block), 4):
-                    last = wire.END_HEADERS if i + 4 >= len(block) else 0
-                    yield Frame(wire.CONTINUATION, last, f.stream, block[i:i + 4])
+                for i in range(5, len(block), 16):
+                    last = wire.END_HEADERS if i + 16 >= len(block) else 0
+                    yield Frame(wire.CONTINUATION, last, f.stream, block[i:i + 16])
             elif f.kind == wire.DATA and f.payload:
                 yield Frame(wire.DATA, f.flags | wire.PADDED, f.stream, b"\xff" + f.payload + bytes(255))
             else:

@@ -115,6 +115,7 @@ class ExecutorLink(Link):
         self.executor = executor
         self.calls = {}
         self.h2.local_settings = h2.settings.Settings(client=False, initial_values=executor.settings)
+        self.started = threading.Event()  # scripts wait for it: SETTINGS must be the first frame
         if executor.speaks:
             self.start()
         else:
@@ -127,6 +128,7 @@ class ExecutorLink(Link):
             self.h2.initiate_connection()
             self.mute = False
             self.flush()
+        self.started.set()
 
     def on_event(self, event, frame):
         call = self.calls.get(getattr(event, "stream_id", None))
@@ -184,6 +186,7 @@ class Executor:
 
     def _run(self, call):
         try:
+            call.link.started.wait()
             self.script(call)
         except Gone:
             pass

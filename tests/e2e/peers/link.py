@@ -133,7 +133,8 @@ class Link:
             except OSError:
                 return self._ended("reset")
             if not data:
-                return self._ended("fin")
+                self._ended("fin")
+                return self.finish()  # as every real peer does; the other side need not linger
             with self.cond:
                 try:
                     self._take(data)
