@@ -266,6 +266,12 @@ static int pair_leave(struct splice *sp)
 	return splice_leave(of(sp)->pair);
 }
 
+static void pair_place(const struct splice *sp, uint32_t *ret_slot, uint32_t *ret_generation)
+{
+	*ret_slot = splice_slot(of(sp)->pair);
+	*ret_generation = splice_generation(of(sp)->pair);
+}
+
 const struct splice_ops splicer_ops = {
 	.name = "sockmap",
 	.enrol = pair_enrol,
@@ -279,6 +285,7 @@ const struct splice_ops splicer_ops = {
 	.excursion = pair_excursion,
 	.consumed = pair_consumed,
 	.leave = pair_leave,
+	.place = pair_place,
 	.free = pair_free,
 };
 

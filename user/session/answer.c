@@ -85,16 +85,10 @@ void answer_status(struct stream *s, int grpc_status, enum stream_end end, const
 
 void answer_reset(struct stream *s, uint32_t h2_error, enum stream_end end)
 {
-	uint8_t *p;
-
 	if (s->state == STREAM_CLOSED)
 		return;
 	abandon(s);
-	if (s->client->state != CLIENT_CLOSED) {
-		p = client_ctrl(s->client, 13);
-		if (p)
-			h2_put_rst_stream(p, s->id, h2_error);
-	}
+	client_put_reset(s->client, s->id, h2_error);
 	stream_close(s, end);
 }
 

@@ -92,6 +92,7 @@ void client_accept(struct session *s, struct port *port)
 	c->session = s;
 	c->port = c->tx = port;
 	c->peer = port->peer;
+	c->number = session_number(s);
 	c->settings = H2_SETTINGS_DEFAULT;
 	c->window = H2_DEFAULT_WINDOW;
 	c->opened_ns = c->active_ns = s->now;
@@ -176,6 +177,16 @@ size_t client_block_start(struct client *c, uint8_t *p)
 	c->table_reset_sent = true;
 	p[0] = 0x20;
 	return 1;
+}
+
+void client_put_reset(struct client *c, uint32_t id, uint32_t h2_error)
+{
+	uint8_t *p = client_ctrl(c, 13);
+
+	if (!p)
+		return;
+	h2_put_rst_stream(p, id, h2_error);
+	c->reset_ids[c->n_reset_ids++ % RESET_IDS] = id;
 }
 
 void client_want(struct client *c)
@@ -576,4 +587,41 @@ static void client_expired(struct timer *t)
 		farewell(c);
 	if (c->state != CLIENT_CLOSED)
 		arm(c);
+}
+
+void client_view(const struct client *c, struct client_view *v)
+{
+	static const char *const states[] = {
+		[CLIENT_PREFACE] = "preface",
+		[CLIENT_OPEN] = "open",
+		[CLIENT_DRAINING] = "draining",
+		[CLIENT_CLOSED] = "closed",
+	};
+	uint64_t now = c->session->now, since = c->active_ns;
+	const char *waits = "nothing";
+
+	if (c->blocked) {
+		waits = "client socket";
+		since = c->blocked_ns;
+	} else if (c->closing) {
+		waits = "the end";
+	} else if (!c->settings_seen) {
+		waits = "client SETTINGS";
+	} else if (!c->n_streams) {
+		waits = "client request";
+	} else if (c->window <= 0) {
+		waits = "client window";
+	}
+	*v = (struct client_view){
+		.number = c->number,
+		.peer = c->peer,
+		.state = states[c->state],
+		.waits_for = waits,
+		.datapath = c->spliced ? c->session->env.splice->name : "relay",
+		.streams = c->n_streams,
+		.inflight = c->inflight,
+		.window = c->window,
+		.age_ns = now - c->opened_ns,
+		.quiet_ns = now - since,
+	};
 }

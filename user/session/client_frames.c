@@ -43,11 +43,23 @@ static bool charge_reset(struct client *c)
 	return false;
 }
 
+/*
+ * Frames that a peer sent before it saw our RST_STREAM are no error of its (RFC 9113
+ * 5.1, "closed"); answering each with another reset would be one of ours.
+ */
+static bool reset_lately(const struct client *c, uint32_t id)
+{
+	for (size_t i = 0; i < RESET_IDS; i++) {
+		if (c->reset_ids[i] == id)
+			return true;
+	}
+	return false;
+}
+
 /* A stream error: RST_STREAM, on the same budget as the client's own resets. */
 static void stream_error(struct client *c, uint32_t id, uint32_t h2_error)
 {
 	struct stream *s = stream_find(c, id);
-	uint8_t *p;
 
 	if (!charge_reset(c))
 		return;
@@ -56,9 +68,7 @@ static void stream_error(struct client *c, uint32_t id, uint32_t h2_error)
 		answer_reset(s, h2_error, END_CLIENT);
 		return;
 	}
-	p = client_ctrl(c, 13);
-	if (p)
-		h2_put_rst_stream(p, id, h2_error);
+	client_put_reset(c, id, h2_error);
 }
 
 /* --------------------------------------------------------------------- DATA */
@@ -162,7 +172,8 @@ static void on_data(struct client *c, const struct h2_frame *f, const uint8_t *p
 	}
 	credit_back(c, f->length);
 	if (!s || s->client_ended) {
-		stream_error(c, f->stream, H2_STREAM_CLOSED);
+		if (s || !reset_lately(c, f->stream))
+			stream_error(c, f->stream, H2_STREAM_CLOSED);
 		return;
 	}
 	if (!len && !(f->flags & H2_FLAG_END_STREAM) && !charge_control(c, "empty DATA"))
@@ -298,6 +309,8 @@ static void on_block(struct client *c, uint32_t id, uint8_t flags, const uint8_t
 	} else if (s) {
 		if (skip_block(c, block, len))
 			stream_error(c, id, H2_STREAM_CLOSED);
+	} else if (reset_lately(c, id)) {
+		skip_block(c, block, len);
 	} else {
 		client_fail(c, H2_STREAM_CLOSED, "HEADERS on a closed stream");
 	}

@@ -35,6 +35,8 @@ static struct executor *executor_find(struct session *ss, const struct ticket *t
 	if (!x)
 		return NULL;
 	x->session = ss;
+	x->number = session_number(ss);
+	x->used_ns = ss->now;
 	memcpy(x->host, t->host, sizeof(x->host));
 	x->port = t->port;
 	list_init(&x->idle);

@@ -67,8 +67,12 @@ void session_free(struct session *s)
 	if (!s)
 		return;
 	s->draining = true;
-	while (!list_empty(&s->clients))
-		client_close(list_first(&s->clients, struct client, link), true, END_SHUTDOWN);
+	while (!list_empty(&s->clients)) {
+		struct client *c = list_first(&s->clients, struct client, link);
+
+		client_note(c, "the proxy was stopped", 0);
+		client_close(c, true, END_SHUTDOWN);
+	}
 	executors_close_idle(s);
 	bury(s);
 	assert(list_empty(&s->executors));
@@ -140,6 +144,42 @@ void session_each_stream(const struct session *s,
 			fn(arg, &v);
 		}
 	}
+}
+
+void session_each_client(const struct session *s,
+			 void (*fn)(void *arg, const struct client_view *v), void *arg)
+{
+	for (struct list *p = s->clients.next; p != &s->clients; p = p->next) {
+		struct client_view v;
+
+		client_view(list_entry(p, struct client, link), &v);
+		fn(arg, &v);
+	}
+}
+
+void session_each_executor(const struct session *s,
+			   void (*fn)(void *arg, const struct executor_view *v), void *arg)
+{
+	for (struct list *p = s->executors.next; p != &s->executors; p = p->next) {
+		const struct executor *x = list_entry(p, struct executor, link);
+		const struct executor_view v = {
+			.number = x->number,
+			.host = x->host,
+			.port = x->port,
+			.idle = x->n_idle,
+			.dialling_ahead = x->n_ahead,
+			.served = x->used_count,
+			.unused_ns = s->now - x->used_ns,
+		};
+
+		fn(arg, &v);
+	}
+}
+
+uint32_t session_number(struct session *s)
+{
+	s->numbers = s->numbers == UINT32_MAX ? 1 : s->numbers + 1;
+	return s->numbers;
 }
 
 void session_event(struct session *s, enum session_event_kind kind, const struct addr *peer,

@@ -133,18 +133,58 @@ struct session_stats {
 
 const struct session_stats *session_stats(const struct session *s);
 
-/* A live stream, for /streams. Strings live during the callback. */
+/*
+ * What is there, for whoever shows it. Strings live during the callback. A `number`
+ * names one object for as long as the session lives (it wraps after 2^32 of them).
+ */
+
+/* A live stream, for /streams. */
 struct stream_view {
+	uint32_t number, client_number;
+	uint32_t executor_number; /* 0: it has none yet */
 	struct addr client, executor;
 	const struct ticket *ticket; /* may be NULL */
 	uint32_t stream_id;
 	const char *state;     /* enum stream_state's name */
 	const char *waits_for; /* "executor data", "client window", "client socket", ... */
-	const char *datapath;
+	const char *datapath, *datapath_why; /* why not a better one, "" = it is on it */
 	uint64_t data_bytes, granted, held;
 	uint64_t age_ns, quiet_ns; /* since opened; since the last progress */
+	/* While the kernel forwards it by itself: the pair, and its count that data_bytes has. */
+	bool spliced;
+	uint32_t kernel_slot, kernel_generation;
+	uint64_t kernel_bytes;
 };
 void session_each_stream(const struct session *s,
 			 void (*fn)(void *arg, const struct stream_view *v), void *arg);
+
+/* A client's connection. */
+struct client_view {
+	uint32_t number;
+	struct addr peer;
+	const char *state; /* "preface", "open", "draining" */
+	/* What its connection as a whole waits for: "nothing", "client socket", "client window", ... */
+	const char *waits_for;
+	const char *datapath;
+	uint32_t streams;
+	uint64_t inflight; /* bytes granted to executors or held for it */
+	int64_t window;    /* connection window that it leaves us, bytes */
+	uint64_t age_ns;
+	uint64_t quiet_ns; /* since it began to wait, or was active last */
+};
+void session_each_client(const struct session *s,
+			 void (*fn)(void *arg, const struct client_view *v), void *arg);
+
+/* An executor that is in use, or to which connections are kept. */
+struct executor_view {
+	uint32_t number;
+	const char *host; /* as tickets name it */
+	uint16_t port;
+	uint32_t idle, dialling_ahead; /* connections without a client */
+	uint32_t served;               /* streams that asked for it so far */
+	uint64_t unused_ns;            /* since one did last */
+};
+void session_each_executor(const struct session *s,
+			   void (*fn)(void *arg, const struct executor_view *v), void *arg);
 
 #endif

@@ -29,6 +29,7 @@
 #include "session/session.h"
 
 #define STREAM_BUCKETS 64
+#define RESET_IDS 32                   /* a power of two */
 #define CLIENT_HEADER_BLOCK_MAX 32768u /* bytes of one HEADERS + CONTINUATIONs */
 #define CLIENT_HEADER_LIST_MAX 16384u  /* what we announce and accept */
 #define CLIENT_CONTINUATION_MAX 16
@@ -80,7 +81,8 @@ struct stream {
 	struct client *client;
 	struct route *route;
 	struct upstream *up;
-	uint32_t id; /* on the client's connection */
+	uint32_t number; /* see stream_view */
+	uint32_t id;     /* on the client's connection */
 	enum stream_state state;
 	enum flight_method method;
 
@@ -146,6 +148,7 @@ struct client {
 	struct session *session;
 	struct port *port;
 	struct addr peer;
+	uint32_t number; /* see client_view */
 	enum client_state state;
 
 	struct chunk *rx; /* an incomplete frame, or the preface */
@@ -167,9 +170,11 @@ struct client {
 	bool slow;       /* blocked for so long that upstreams are read anyway */
 	bool drain_soon; /* GOAWAY(2^31-1) sent, the second one is due */
 
-	int64_t window;        /* connection window it gives us */
-	uint32_t recv_unacked; /* DATA received and not yet credited back */
-	uint32_t last_id;      /* highest stream id seen */
+	int64_t window;                /* connection window it gives us */
+	uint32_t recv_unacked;         /* DATA received and not yet credited back */
+	uint32_t last_id;              /* highest stream id seen */
+	uint32_t reset_ids[RESET_IDS]; /* streams that we reset lately, see client_frames.c */
+	uint32_t n_reset_ids;
 	struct list streams;
 	struct stream *table[STREAM_BUCKETS];
 	uint32_t n_streams;
@@ -272,6 +277,7 @@ struct executor {
 	struct session *session;
 	char host[TICKET_HOST_MAX + 1];
 	uint16_t port;
+	uint32_t number;          /* see executor_view */
 	struct list idle;         /* upstreams without a client, the most recently used first */
 	uint32_t n_idle, n_ahead; /* n_ahead: dialled ahead, not yet ready */
 	uint32_t refs;            /* routes and upstreams that point here */
@@ -302,6 +308,7 @@ struct session {
 	struct list ahead; /* upstreams dialled ahead, not yet ready */
 	struct session_stats stats;
 	uint64_t inflight; /* granted + held, all clients */
+	uint32_t numbers;  /* given out so far */
 	bool draining;
 	uint8_t *scratch; /* where clients' bytes are received */
 };
@@ -324,6 +331,8 @@ bool budget_spend(struct budget *b, uint64_t now_ns, uint32_t cost, uint32_t bur
 		  uint32_t per_second);
 
 /* session.c */
+/* The next number for an object; never 0. */
+uint32_t session_number(struct session *s);
 void session_event(struct session *s, enum session_event_kind kind, const struct addr *peer,
 		   uint32_t h2_error, const char *fmt, ...) printf_like(5, 6);
 
@@ -391,6 +400,7 @@ void client_greet(struct client *c);
 void client_note(struct client *c, const char *why, int err);
 /* A stream has gone: the connection may be over. */
 void client_stream_gone(struct client *c);
+void client_view(const struct client *c, struct client_view *v);
 void client_free(struct client *c);
 /* Writes what must precede our first header block; returns its length. */
 size_t client_block_start(struct client *c, uint8_t *p);
@@ -398,6 +408,9 @@ size_t client_block_start(struct client *c, uint8_t *p);
 void client_want(struct client *c);
 /* What outq_raw() said: keeps the state of the socket. */
 void client_raw_sent(struct client *c, int r);
+
+/* RST_STREAM to the client; what it has on the way for the stream will be ignored. */
+void client_put_reset(struct client *c, uint32_t id, uint32_t h2_error);
 
 /* client_frames.c: what a client's bytes mean. */
 void client_readable(struct client *c);

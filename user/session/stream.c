@@ -76,6 +76,7 @@ struct stream *stream_new(struct client *c, uint32_t id)
 	if (!s)
 		return NULL;
 	s->client = c;
+	s->number = session_number(ss);
 	s->id = id;
 	s->state = STREAM_REQUEST;
 	s->window = c->settings.initial_window_size;
@@ -581,33 +582,54 @@ static void stream_expired(struct timer *t)
 	}
 }
 
+/* What the kernel has forwarded of it since its count was taken over last. */
+static uint64_t not_taken_over(const struct stream *s)
+{
+	const struct splice *sp = s->in_splice && s->up ? s->up->splice : NULL;
+
+	return sp ? min_u64(sp->ops->stream_data(sp, s->id) - s->spliced, s->granted) : 0;
+}
+
+static const char *waits_for(const struct stream *s)
+{
+	if (s->state == STREAM_REQUEST || s->state == STREAM_ANSWERED)
+		return "client request";
+	if (s->state == STREAM_WAITING)
+		return "executor connection";
+	if (s->state == STREAM_SENT)
+		return "executor response";
+	if (s->client->blocked)
+		return "client socket";
+	if (s->up && s->up->promoting && !s->granted)
+		return "promotion";
+	return waits_for_client(s) ? "client window" : "executor data";
+}
+
 void stream_view(const struct stream *s, struct stream_view *v)
 {
-	uint64_t now = s->client->session->now;
-	const char *waits = "executor data";
+	uint64_t now = s->client->session->now, ahead = not_taken_over(s);
 
-	if (s->state == STREAM_REQUEST || s->state == STREAM_ANSWERED)
-		waits = "client request";
-	else if (s->state == STREAM_WAITING)
-		waits = "executor connection";
-	else if (s->state == STREAM_SENT)
-		waits = "executor response";
-	else if (s->client->blocked)
-		waits = "client socket";
-	else if (s->held)
-		waits = "client window";
 	*v = (struct stream_view){
+		.number = s->number,
+		.client_number = s->client->number,
+		.executor_number = s->route ? s->route->executor->number : 0,
 		.client = s->client->peer,
 		.executor = s->executor_addr,
 		.ticket = s->has_ticket ? &s->ticket : NULL,
 		.stream_id = s->id,
 		.state = stream_state_name(s->state),
-		.waits_for = waits,
+		.waits_for = waits_for(s),
 		.datapath = s->up && s->up->splice ? s->datapath : "relay",
-		.data_bytes = s->data_out,
-		.granted = s->granted,
+		.datapath_why = s->up ? spliced_why(s->up) : s->datapath_why,
+		.data_bytes = s->data_out + ahead,
+		.granted = s->granted - ahead,
 		.held = s->held,
 		.age_ns = now - s->opened_ns,
-		.quiet_ns = now - s->progress_ns,
+		.quiet_ns = ahead ? 0 : now - s->progress_ns,
 	};
+	if (!s->in_splice || !s->up || !s->up->splice)
+		return;
+	v->spliced = true;
+	v->kernel_bytes = s->spliced + ahead;
+	s->up->splice->ops->place(s->up->splice, &v->kernel_slot, &v->kernel_generation);
 }
