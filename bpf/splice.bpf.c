@@ -151,8 +151,8 @@ static __always_inline int to_tap(struct __sk_buff *skb, struct abi_pair *p, __u
 		return kill_pair(p, slot, ABI_DROP_TAP_FULL);
 	if (bpf_sk_redirect_map(skb, &taps, slot, 0) != SK_PASS)
 		return kill_pair(p, slot, ABI_DROP_NO_TAP);
-	if (reason != ABI_TAP_ORDER && p->passed == p->adopted)
-		p->excursions++;
+	p->excursions += p->fast;
+	p->fast = 0;
 	count(p, reason);
 	p->passed += skb->len;
 	return SK_PASS;
@@ -197,6 +197,7 @@ static __always_inline int splice(struct __sk_buff *skb, struct abi_pair *p, __u
 	p->redirected += w.len;
 	p->data += w.data;
 	p->frames += w.frames;
+	p->fast = 1;
 	count(p, ABI_REDIRECTED);
 	return SK_PASS;
 }

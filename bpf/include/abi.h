@@ -80,7 +80,7 @@ enum abi_reason {
 	ABI_DROP_EMPTY,     /* an skb without bytes (a bare FIN): nothing to redirect */
 	ABI_DROP_DEAD,      /* the pair has been declared dead before */
 	ABI_DROP_TAP_FULL,  /* tap_limit exceeded: the executor ignores flow control */
-	ABI_DROP_NO_CLIENT, /* C has left its map (closed, reset) */
+	ABI_DROP_NO_CLIENT, /* C is not in its map: closed, or taken out */
 	ABI_DROP_NO_TAP,    /* the tap's socket is gone */
 	ABI_DROP_STALE,     /* the route names another generation of the slot */
 	ABI_REASONS,
@@ -132,7 +132,7 @@ struct abi_pair {
 	__u64 excursions; /* times that the fast path was left */
 	__u32 remaining;  /* bytes that the frame at the fast path's end still lacks */
 	__u32 dead;       /* 0, or the enum abi_reason that killed the pair */
-	__u64 kpad;
+	__u64 fast;       /* 1: the last skb was redirected */
 
 	/* Written by the injector's verdict only (in the context of the worker's send()). */
 	__u64 injected;    /* bytes of ours sent to C */

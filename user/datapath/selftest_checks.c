@@ -329,7 +329,7 @@ int check_tap_hold(struct rig *r, struct sockmap_worker *w, uint64_t deadline_ns
 
 int check_injector(struct rig *r, struct sockmap_worker *w, uint64_t deadline_ns)
 {
-	struct rig_buffers small = { .client_snd = 65536, .client_rcv = 65536 };
+	struct rig_buffers small = { .client_snd = 262144, .client_rcv = 262144 };
 
 	if (rig_open(r, w, &small, TAP_LIMIT))
 		return -1;
@@ -343,7 +343,7 @@ int check_injector(struct rig *r, struct sockmap_worker *w, uint64_t deadline_ns
 			return rig_fail(r, "the injector takes bytes without end while the client "
 					   "reads none");
 	} while (rig_wait(splice_inject_fd(r->pair), POLLOUT, rig_now() + 30 * NSEC_PER_MSEC));
-	r->tx_goal = r->tx_made + MiB;
+	r->tx_goal = r->tx_made + 256 * KiB;
 	if (rig_run(r, rig_arrived, NULL, deadline_ns) || check_clean(r))
 		return -1;
 	if (splice_state(r->pair)->injected != r->tx_made)
