@@ -71,9 +71,14 @@ struct {
 	__type(value, struct abi_info);
 } info SEC(".maps");
 
+/*
+ * The detour over memory makes the index unknown to the verifier on every path alike, as it demands
+ * of a process without CAP_PERFMON (its bounds would be masked against speculation).
+ */
 static __always_inline void count(struct abi_pair *p, __u32 reason)
 {
-	p->reasons[reason & (ABI_REASON_SLOTS - 1)]++;
+	p->reason = reason;
+	p->reasons[WALK_READ(p->reason) & (ABI_REASON_SLOTS - 1)]++;
 }
 
 static __always_inline int kill_pair(struct abi_pair *p, __u32 slot, __u32 reason)

@@ -132,7 +132,8 @@ struct abi_pair {
 	__u64 excursions; /* times that the fast path was left */
 	__u32 remaining;  /* bytes that the frame at the fast path's end still lacks */
 	__u32 dead;       /* 0, or the enum abi_reason that killed the pair */
-	__u64 fast;       /* 1: the last skb was redirected */
+	__u32 fast;       /* 1: the last skb was redirected */
+	__u32 reason;     /* of the last skb */
 
 	/* Written by the injector's verdict only (in the context of the worker's send()). */
 	__u64 injected;    /* bytes of ours sent to C */
