@@ -142,7 +142,7 @@ class Link:
                     self.violation = f"{type(error).__name__}: {error}"
                     self.flush()
                     self._ended("violation")
-                    return
+                    return self.finish()
                 finally:
                     self.cond.notify_all()
 
