@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REPO = os.path.dirname(os.path.dirname(HERE))
 CONFIGS = os.path.join(HERE, "peers")
 CPUS = str(os.cpu_count())
+PIN_DIR = f"/sys/fs/bpf/flightsplice-bench-{os.getpid()}"
 
 
 def output_of(argv):
@@ -165,10 +166,11 @@ class Flightsplice(Peer):
         # The others write no access log either.
         return [self.program, "serve", "--listen", listen, "--admin", "off", "--datapath",
                 self.datapath, "--log-level", "warn",
-                "--pin-dir", f"/sys/fs/bpf/flightsplice-bench-{os.getpid()}"] + self.flags
+                "--pin-dir", f"{PIN_DIR}/{self.name}"] + self.flags
 
 
-def all_peers(build, folder, datapaths, flags):
+def all_peers(build, folder, datapaths, variants):
+    """`variants` are (suffix of the column's name, flags of serve)."""
     programs = find_programs(folder)
     tests = f"{build}/tests/bench"
     return [
@@ -178,4 +180,4 @@ def all_peers(build, folder, datapaths, flags):
         Nginx("nginx", programs["nginx"]),
         Haproxy("haproxy", programs["haproxy"]),
         Envoy("envoy", programs["envoy"]),
-    ] + [Flightsplice(f"fs-{d}", build, d, flags) for d in datapaths]
+    ] + [Flightsplice(f"fs-{d}{suffix}", build, d, flags.split()) for d in datapaths for suffix, flags in variants]
