@@ -22,12 +22,14 @@ if [ "${1:-}" = --sample ]; then
 		awk '/^voluntary/ { v += $2 } /^nonvoluntary/ { n += $2 }
 			FILENAME ~ /stat$/ { sub(/.*\) /, ""); u += $12; s += $13 }
 			END { print u + 0, s + 0, v + 0, n + 0 }' \
-			$(printf '%s/stat ' "${tasks[@]}") $(printf '%s/status ' "${tasks[@]}") 2>/dev/null
+			"${tasks[@]/%//stat}" "${tasks[@]/%//status}" 2>/dev/null || true
 	}
 	read -r u0 s0 v0 n0 < <(totals)
 	if [ "$MODE" = strace ]; then
-		timeout -s INT "$seconds" strace -c -f -U calls,errors,name $(printf -- '-p %s ' ${PROXY_PIDS//,/ }) \
-			2>"$OUT/strace.txt" || true
+		attach=()
+		for pid in ${PROXY_PIDS//,/ }; do attach+=(-p "$pid"); done
+		timeout -s INT "$seconds" strace -c -f -U calls,errors,name "${attach[@]}" 2>"$OUT/strace.all" || true
+		grep -v '^strace:' "$OUT/strace.all" >"$OUT/strace.txt"
 	elif perf record -e cpu-clock -o /dev/null -- true >/dev/null 2>&1; then
 		perf record -q -e cpu-clock -F 2999 -g -p "$PROXY_PIDS" -o "$OUT/perf.data" -- sleep "$seconds"
 	else
@@ -56,7 +58,7 @@ for MODE in perf strace; do
 		--during "bash '$here/profile.sh' --sample $seconds" ${BENCH:-} >"$out/$MODE.md" 2>"$out/$MODE.err" ||
 		{ cat "$out/$MODE.err" >&2; exit 1; }
 	if [ $MODE = strace ]; then
-		printf '\n== system calls, per fetch of a load under strace (%s)\n' "$(grep -c . "$out/strace.txt") kinds"
+		printf '\n== system calls in %s s of a load under strace\n' "$seconds"
 		cat "$out/strace.txt" "$out/totals-strace.txt"
 		continue
 	fi
