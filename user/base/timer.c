@@ -60,7 +60,7 @@ int timer_arm(struct timers *ts, struct timer *t, uint64_t at_ns)
 		ts->heap = heap;
 		ts->cap = cap;
 	}
-	t->at_ns = at_ns;
+	t->at_ns = ts->running_ns ? max_u64(at_ns, ts->running_ns + 1) : at_ns;
 	sift_up(ts, t, ++ts->len);
 	return 0;
 }
@@ -90,10 +90,12 @@ uint64_t timers_next(const struct timers *ts)
 
 void timers_run(struct timers *ts, uint64_t now_ns)
 {
+	ts->running_ns = now_ns;
 	while (ts->len && ts->heap[0]->at_ns <= now_ns) {
 		struct timer *t = ts->heap[0];
 
 		timer_disarm(ts, t);
 		t->fire(t);
 	}
+	ts->running_ns = 0;
 }

@@ -21,12 +21,17 @@ struct timer {
 struct timers {
 	struct timer **heap;
 	uint32_t len, cap;
+	uint64_t running_ns; /* now of the timers_run() we are in, 0 = none */
 };
 
 void timers_init(struct timers *ts);
 /* Frees the heap; armed timers are forgotten, not fired. */
 void timers_free(struct timers *ts);
-/* Arms or re-arms t. 0, or -ENOMEM (t is then not armed). */
+/*
+ * Arms or re-arms t. Inside timers_run() a deadline that is due already is taken for
+ * the next run, so that a timer which keeps asking for the past cannot stop the loop. 0, or
+ * -ENOMEM (t is then not armed).
+ */
 int timer_arm(struct timers *ts, struct timer *t, uint64_t at_ns);
 /* Idempotent. */
 void timer_disarm(struct timers *ts, struct timer *t);

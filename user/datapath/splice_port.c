@@ -261,6 +261,15 @@ static void pair_consumed(struct splice *sp, uint64_t bytes, uint32_t open_bytes
 	splice_consumed(of(sp)->pair, bytes, open_bytes);
 }
 
+static uint64_t pair_undelivered(const struct splice *sp)
+{
+	uint64_t queued = 0, unacked = 0;
+
+	/* A dead client's socket is noticed where it is read. */
+	(void)splice_undelivered(of(sp)->pair, &queued, &unacked);
+	return max_u64(queued, unacked);
+}
+
 static int pair_leave(struct splice *sp)
 {
 	return splice_leave(of(sp)->pair);
@@ -284,6 +293,7 @@ const struct splice_ops splicer_ops = {
 	.release = pair_release,
 	.excursion = pair_excursion,
 	.consumed = pair_consumed,
+	.undelivered = pair_undelivered,
 	.leave = pair_leave,
 	.place = pair_place,
 	.free = pair_free,

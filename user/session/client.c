@@ -454,7 +454,7 @@ void client_close(struct client *c, bool reset, enum stream_end end)
 	c->port->ops->close(c->port, reset);
 	c->port = NULL;
 	timer_disarm(&s->timers, &c->timer);
-	timer_disarm(&s->timers, &c->leave);
+	timer_disarm(&s->timers, &c->splice_timer);
 	list_del(&c->dirty);
 	list_del(&c->link);
 	list_add_tail(&s->dead_clients, &c->link);

@@ -124,6 +124,8 @@ struct splice_ops {
 	void (*release)(struct splice *sp);
 	bool (*excursion)(const struct splice *sp); /* the fast path is off */
 	void (*consumed)(struct splice *sp, uint64_t bytes, uint32_t open_bytes);
+	/* Bytes that went towards the client and that it has not acknowledged. */
+	uint64_t (*undelivered)(const struct splice *sp);
 	int (*leave)(struct splice *sp); /* 0: sockets are plain; -EAGAIN: call again */
 	/* Which entry of the kernel's table of pairs it is, for whoever shows both. */
 	void (*place)(const struct splice *sp, uint32_t *ret_slot, uint32_t *ret_generation);

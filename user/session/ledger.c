@@ -29,12 +29,13 @@ static uint64_t room(uint64_t cap, uint64_t used, uint64_t want)
 static uint32_t grant_strict(const struct ledger_view *v)
 {
 	int64_t window = min_i64(v->stream_window, v->conn_window), grant;
+	uint64_t others = v->client_used - v->granted;
 
-	window = min_i64(window, (int64_t)v->client_cap);
+	window = min_i64(window, others < v->client_cap ? (int64_t)(v->client_cap - others) : 0);
 	grant = window - (int64_t)v->granted;
 	if (grant <= 0 || (v->granted && grant < window / 4))
 		return 0;
-	return (uint32_t)grant;
+	return (uint32_t)min_i64(grant, H2_MAX_WINDOW);
 }
 
 uint32_t ledger_grant(const struct ledger_view *v)

@@ -31,10 +31,12 @@
  */
 #include "session/state.h"
 
+#define GRANT_RETRY (1 * NSEC_PER_MSEC)
+#define GRANT_RETRY_MAX (100 * NSEC_PER_MSEC)
 #define LEAVE_RETRY (2 * NSEC_PER_MSEC)
 #define TAP_SLACK (1 * MiB) /* frame headers, header blocks, control frames */
 
-static void leave_expired(struct timer *t);
+static void splice_expired(struct timer *t);
 
 const char *spliced_why(const struct upstream *u)
 {
@@ -150,7 +152,8 @@ static bool enrol(struct upstream *u)
 	c->spliced = u;
 	c->tx = &sp->port;
 	c->leaving = c->left = false;
-	c->leave.fire = leave_expired;
+	c->splice_wait_ns = GRANT_RETRY;
+	c->splice_timer.fire = splice_expired;
 	u->promoting = false;
 	u->why_relay = NULL;
 	u->tapped = 0;
@@ -170,6 +173,8 @@ void spliced_consider(struct upstream *u)
 	const char *why;
 	bool large;
 
+	if (!u->route)
+		u->promoting = false;
 	if (u->splice || !u->route || u->route->client->state == CLIENT_CLOSED ||
 	    u->state == UPSTREAM_CLOSED || u->broken)
 		return;
@@ -231,6 +236,25 @@ void spliced_sync(struct upstream *u)
 		if (s->in_splice)
 			take_over(s, u->splice->ops->stream_data(u->splice, s->id));
 	}
+}
+
+uint64_t spliced_undelivered(struct stream *s, const struct ledger_view *v)
+{
+	struct client *c = s->client;
+	struct session *ss = c->session;
+	uint64_t n;
+
+	/* Windows below our bound keep the client below it, whatever it does. */
+	if (v->conn_window <= (int64_t)v->client_cap)
+		return 0;
+	n = s->up->splice->ops->undelivered(s->up->splice);
+	if (c->leaving || timer_armed(&c->splice_timer) ||
+	    min_i64(v->stream_window, v->conn_window) <= (int64_t)s->granted)
+		return n;
+	/* More could be granted, and no WINDOW_UPDATE has to come before it may. */
+	(void)timer_arm(&ss->timers, &c->splice_timer, ss->now + c->splice_wait_ns);
+	c->splice_wait_ns = min_u64(2 * c->splice_wait_ns, GRANT_RETRY_MAX);
+	return n;
 }
 
 void spliced_limit(struct stream *s)
@@ -450,7 +474,8 @@ static void step(struct client *c)
 	int r = c->splice->ops->leave(c->splice);
 
 	if (r == -EAGAIN) {
-		(void)timer_arm(&c->session->timers, &c->leave, c->session->now + LEAVE_RETRY);
+		(void)timer_arm(&c->session->timers, &c->splice_timer,
+				c->session->now + LEAVE_RETRY);
 		return;
 	}
 	c->tx = c->port;
@@ -504,12 +529,27 @@ void spliced_upstream_ends(struct upstream *u)
 	}
 }
 
-static void leave_expired(struct timer *t)
+/* Credit that our bound held back: the client may have taken something since. */
+static void grant_again(struct client *c)
 {
-	struct client *c = container_of(t, struct client, leave);
+	struct upstream *u = c->spliced;
+	uint64_t before;
 
-	if (c->splice && !c->left)
+	spliced_sync(u);
+	before = c->inflight;
+	grant_all(u);
+	if (c->inflight != before)
+		c->splice_wait_ns = GRANT_RETRY;
+}
+
+static void splice_expired(struct timer *t)
+{
+	struct client *c = container_of(t, struct client, splice_timer);
+
+	if (c->splice && c->leaving && !c->left)
 		step(c);
+	else if (c->spliced && !c->leaving)
+		grant_again(c);
 }
 
 void spliced_abort(struct client *c)
@@ -517,7 +557,7 @@ void spliced_abort(struct client *c)
 	if (!c->splice)
 		return;
 	detach(c);
-	timer_disarm(&c->session->timers, &c->leave);
+	timer_disarm(&c->session->timers, &c->splice_timer);
 	c->splice->ops->free(c->splice);
 	c->splice = NULL;
 	c->tx = c->port;

@@ -182,12 +182,13 @@ struct client {
 	struct list routes;
 	struct list paused; /* upstreams that wait for our socket */
 	struct outq out;
-	struct port *tx;          /* where output goes: port, or the splice's */
-	struct splice *splice;    /* NULL: relay only */
-	struct upstream *spliced; /* the upstream of the splice, NULL once it has ended */
-	bool leaving;             /* the fast path is off for good */
-	bool left;                /* output goes by `port` again; the tap may hold bytes yet */
-	struct timer leave;       /* retries the leaving */
+	struct port *tx;           /* where output goes: port, or the splice's */
+	struct splice *splice;     /* NULL: relay only */
+	struct upstream *spliced;  /* the upstream of the splice, NULL once it has ended */
+	bool leaving;              /* the fast path is off for good */
+	bool left;                 /* output goes by `port` again; the tap may hold bytes yet */
+	struct timer splice_timer; /* leaving, or credit that our own bound holds back */
+	uint64_t splice_wait_ns;   /* its period */
 
 	struct budget control, resets;
 	struct timer timer;
@@ -481,6 +482,11 @@ void spliced_sync(struct upstream *u);
 bool spliced_begin_write(struct client *c);
 /* After the client's output queue has run empty. */
 void spliced_resume(struct client *c);
+/*
+ * What the client has not taken of the bytes the kernel was given, when v says that our
+ * own bound matters; it is looked at again then, as nothing else would wake us.
+ */
+uint64_t spliced_undelivered(struct stream *s, const struct ledger_view *v);
 /* The stream's credit as the kernel must know it, before the executor does. */
 void spliced_limit(struct stream *s);
 void spliced_stream_begin(struct stream *s);

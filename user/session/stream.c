@@ -190,8 +190,11 @@ void stream_grant(struct stream *s)
 		.worker_used = ss->inflight,
 		.streams = c->n_streams,
 	};
-	if (v.strict) /* what the others' grants leave of it */
+	if (v.strict) {
+		/* What the others' grants leave of it. */
 		v.conn_window -= (int64_t)(c->inflight - s->granted - s->held);
+		v.client_used = c->inflight + spliced_undelivered(s, &v);
+	}
 	n = ledger_grant(&v);
 	if (!n)
 		return;

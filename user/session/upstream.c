@@ -472,6 +472,7 @@ void upstream_release(struct upstream *u)
 		upstream_close(u, H2_NO_ERROR);
 		return;
 	}
+	u->promoting = false;
 	unbind(u);
 	upstream_want(u);
 	u->idle_ns = u->session->now;
