@@ -540,7 +540,19 @@ static void on_frame(struct client *c, const struct h2_frame *f, const uint8_t *
 
 /* ------------------------------------------------------------------- parsing */
 
-/* Somebody who does not speak HTTP/2: one line in the log, an answer if it is HTTP/1. */
+/* A request line of HTTP/1, as far as it has come: "GET /x HTTP/1.1". */
+static bool is_http1(const uint8_t *p, size_t len)
+{
+	const uint8_t *eol = memchr(p, '\n', len);
+
+	return p[0] >= 'A' && p[0] <= 'Z' &&
+	       memmem(p, eol ? (size_t)(eol - p) : len, " HTTP/1.", 8);
+}
+
+/*
+ * Somebody who does not speak HTTP/2: one line in the log, an answer if it is HTTP/1.
+ * Anybody else could not read one (RFC 9113 3.4).
+ */
 static void not_http2(struct client *c, const uint8_t *p, size_t len)
 {
 	static const char answer[] =
@@ -548,7 +560,7 @@ static void not_http2(struct client *c, const uint8_t *p, size_t len)
 		"Content-Type: text/plain\r\nContent-Length: 59\r\n\r\n"
 		"flightsplice: this port speaks gRPC over HTTP/2 (h2c) only\n";
 	struct iovec iov = { (void *)answer, sizeof(answer) - 1 };
-	bool tls = p[0] == 0x16, http1 = p[0] >= 'A' && p[0] <= 'Z';
+	bool tls = p[0] == 0x16, http1 = is_http1(p, len);
 
 	STAT_ADD(c->session, client_errors, 1);
 	session_event(c->session, EVENT_CLIENT_ERROR, &c->peer, H2_HTTP_1_1_REQUIRED,
@@ -556,7 +568,6 @@ static void not_http2(struct client *c, const uint8_t *p, size_t len)
 		      tls     ? "TLS on the plain port"
 		      : http1 ? "HTTP/1"
 			      : "no connection preface");
-	(void)len;
 	if (http1)
 		(void)c->port->ops->sendv(c->port, &iov, 1);
 	c->closing = true;
@@ -606,8 +617,6 @@ static void use_windows(struct client *c)
 	bool all = c->window_opened;
 
 	c->window_opened = false;
-	if (c->spliced)
-		spliced_sync(c->spliced);
 	for (uint32_t n = c->n_streams; n && !list_empty(&c->streams); n--) {
 		struct stream *s = list_first(&c->streams, struct stream, link);
 
@@ -684,6 +693,9 @@ void client_readable(struct client *c)
 	c->active_ns = c->session->now;
 	if (c->closing)
 		return;
+	/* What it acknowledges now has left before: its windows must not seem to overflow. */
+	if (c->spliced)
+		spliced_sync(c->spliced);
 	used = parse(c, buf, have + (size_t)n);
 	if (!alive(c))
 		return;
