@@ -15,9 +15,11 @@ import cases_abuse
 import cases_volume
 import cases_flight
 import cases_ballista
+import cases_h2spec
 
 MODULES = (cases_request, cases_flow, cases_control, cases_cancel, cases_death, cases_refused, cases_deadline,
-           cases_drain, cases_abuse, cases_volume, cases_flight, cases_ballista)
+           cases_drain, cases_abuse, cases_volume, cases_flight, cases_ballista,
+           cases_h2spec)
 
 if __name__ == "__main__":
     sys.exit(harness.main(sys.argv[1:]))
