@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel.c - see kernel.h. Part of `main`: it puts datapath/sockmap, a worker's loop
- * and its session together, three layers that do not know each other.
+ * kernel.c - see kernel.h. Part of `main`: it puts datapath/sockmap and board_writer, a worker's
+ * loop and its session together, three layers that do not know each other.
  */
 #include "kernel.h"
 
 #include <stdlib.h>
 
+#include "datapath/board_writer.h"
 #include "datapath/selftest.h"
 #include "datapath/splice_port.h"
 #include "net/poller.h"
@@ -16,6 +17,12 @@ struct kernel {
 	struct log *log;
 	struct sockmap *sockmap; /* NULL: relay only */
 	char why[SELFTEST_REASON + 16];
+	struct splicer **splicers; /* by worker; NULL where it has none */
+
+	struct pins *pins;          /* NULL: nothing is pinned */
+	struct board_writer *board; /* NULL: likewise, or no privilege */
+	bool shown;
+	char pins_why[PINS_WHY_MAX];
 };
 
 static void say(struct kernel *k, enum config_log_level level, const char *what, const char *reason)
@@ -45,9 +52,7 @@ static int load(struct kernel *k)
 	struct selftest_options test = { .pin_dir = c->pin_dir,
 					 .may_mount = true,
 					 .sabotage = getenv(SELFTEST_SABOTAGE_ENV) };
-	struct sockmap_options opt = { .workers = c->workers,
-				       .pin_dir = c->pin_dir,
-				       .may_mount = true };
+	struct sockmap_options opt = { .workers = c->workers, .pins = k->pins };
 	char why[SOCKMAP_WHY_MAX] = "";
 	struct selftest result;
 	unsigned lacks;
@@ -68,6 +73,22 @@ static int load(struct kernel *k)
 	return 0;
 }
 
+/* Optional: without the privilege or a bpf file system there is nothing to be seen. */
+static void open_board(struct kernel *k)
+{
+	const struct config *c = k->config;
+
+	if (pins_claim(c->pin_dir, true, &k->pins, k->pins_why))
+		return;
+	if (strcmp(pins_folder(k->pins), c->pin_dir))
+		snprintf(k->pins_why, sizeof(k->pins_why), "%.128s belongs to a running process",
+			 c->pin_dir);
+	if (!board_writer_new(k->pins, c->workers, &k->board, k->pins_why))
+		return;
+	pins_free(k->pins);
+	k->pins = NULL;
+}
+
 int kernel_new(const struct config *c, struct log *log, struct kernel **ret)
 {
 	struct kernel *k = calloc(1, sizeof(*k));
@@ -75,19 +96,25 @@ int kernel_new(const struct config *c, struct log *log, struct kernel **ret)
 
 	if (!k)
 		return -ENOMEM;
+	k->splicers = calloc(c->workers, sizeof(struct splicer *));
+	if (!k->splicers) {
+		free(k);
+		return -ENOMEM;
+	}
 	k->config = c;
 	k->log = log;
 	if (c->datapath == DATAPATH_PACKET) {
 		say(k, LOG_ERROR, "--datapath packet is not in this build",
 		    "use auto, sockmap or relay");
-		free(k);
+		kernel_free(k);
 		return -ENOTSUP;
 	}
+	open_board(k);
 	if (!wants_kernel(c, &why)) {
 		snprintf(k->why, sizeof(k->why), "%s", why);
 	} else if (load(k) && c->datapath == DATAPATH_SOCKMAP) {
 		say(k, LOG_ERROR, "--datapath sockmap cannot be had here", k->why);
-		free(k);
+		kernel_free(k);
 		return -ENOTSUP;
 	}
 	*ret = k;
@@ -99,6 +126,9 @@ void kernel_free(struct kernel *k)
 	if (!k)
 		return;
 	sockmap_free(k->sockmap);
+	board_writer_free(k->board);
+	pins_free(k->pins);
+	free(k->splicers);
 	free(k);
 }
 
@@ -122,7 +152,15 @@ static void splice_new(void *arg, unsigned index, struct loop *loop, struct env 
 	}
 	env->splice = &splicer_ops;
 	env->splice_ctx = s;
+	k->splicers[index] = s;
 	*ret = s;
+}
+
+static uint64_t publish(void *arg, unsigned index, const struct session *s, uint64_t now_ns)
+{
+	struct kernel *k = arg;
+
+	return board_writer_worker(k->board, index, s, now_ns);
 }
 
 static void splice_free_worker(void *splice)
@@ -135,6 +173,59 @@ void kernel_share(struct kernel *k, struct worker_shared *shared)
 	shared->splice_new = splice_new;
 	shared->splice_free = splice_free_worker;
 	shared->splice_arg = k;
+	if (k->board) {
+		shared->publish = publish;
+		shared->publish_arg = k;
+	}
+}
+
+void kernel_show(struct kernel *k, const char *listen)
+{
+	const struct board_identity id = { .listen = listen,
+					   .datapath = kernel_datapath(k),
+					   .datapath_why = k->why };
+
+	if (k->board)
+		k->shown = !board_writer_show(k->board, &id, k->pins_why);
+}
+
+/* Of all workers, what the board shows. */
+static void add_splicer(struct sockmap_stats *sum, const struct splicer *s)
+{
+	struct sockmap_stats one;
+
+	splicer_stats(s, &one);
+	for (unsigned i = 0; i < ABI_REASONS; i++)
+		sum->reasons[i] += one.reasons[i];
+	sum->inject_lost += one.inject_lost;
+	sum->lost_events += one.lost_events;
+}
+
+void kernel_tick(struct kernel *k, const char *state, const struct session_stats *const *stats,
+		 unsigned n_stats)
+{
+	struct sockmap_stats sum = { 0 };
+	const struct board_process p = { .state = state,
+					 .stats = stats,
+					 .n_stats = n_stats,
+					 .kernel = k->sockmap ? &sum : NULL };
+
+	if (!k->board)
+		return;
+	for (unsigned i = 0; i < k->config->workers; i++)
+		if (k->splicers[i])
+			add_splicer(&sum, k->splicers[i]);
+	board_writer_process(k->board, &p);
+}
+
+const char *kernel_pins(const struct kernel *k)
+{
+	return k->shown ? pins_folder(k->pins) : "off";
+}
+
+const char *kernel_pins_why(const struct kernel *k)
+{
+	return k->pins_why;
 }
 
 const char *kernel_datapath(const struct kernel *k)

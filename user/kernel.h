@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel.h - the process's kernel datapath: judged at start, given to each worker.
+ * kernel.h - what the process has in the kernel: the datapath, judged at start and given to each
+ * worker, and the pinned maps in which it shows itself.
  */
 #ifndef FS_KERNEL_H
 #define FS_KERNEL_H
@@ -22,6 +23,19 @@ void kernel_free(struct kernel *k);
 
 /* Fills the splice_* members: each worker gets its part. */
 void kernel_share(struct kernel *k, struct worker_shared *shared);
+
+/*
+ * Pins the maps that show the process: once it serves, with its listening addresses. Without the
+ * privilege nothing is pinned, and kernel_pins_why() says so.
+ */
+void kernel_show(struct kernel *k, const char *listen);
+/* What the process as a whole shows; about once a second, on the main thread. */
+#define KERNEL_TICK_MS 1000
+void kernel_tick(struct kernel *k, const char *state, const struct session_stats *const *stats,
+		 unsigned n_stats);
+/* The folder of the pins, or "off"; and why it is off or not the one asked for, or "". */
+const char *kernel_pins(const struct kernel *k);
+const char *kernel_pins_why(const struct kernel *k);
 
 /* "sockmap" or "relay": where large results are promoted to; and why not elsewhere, or "". */
 const char *kernel_datapath(const struct kernel *k);

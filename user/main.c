@@ -60,7 +60,7 @@ struct serve {
 	uv_loop_t loop;
 	uv_signal_t on_term, on_int, on_hup;
 	uv_async_t wake; /* a worker became idle */
-	uv_timer_t log_tick, drain_limit;
+	uv_timer_t log_tick, kernel_tick, drain_limit;
 };
 
 /* ---- listening ---- */
@@ -525,6 +525,24 @@ static void on_log_tick(uv_timer_t *t)
 	log_tick(s->log);
 }
 
+static const char *state_name(struct serve *s)
+{
+	static const char *const names[] = {
+		[ADMIN_STARTING] = "starting",
+		[ADMIN_READY] = "ready",
+		[ADMIN_DRAINING] = "draining",
+	};
+
+	return names[atomic_load(&s->state)];
+}
+
+static void on_kernel_tick(uv_timer_t *t)
+{
+	struct serve *s = t->data;
+
+	kernel_tick(s->kernel, state_name(s), s->stats, s->n_workers);
+}
+
 static int make_loop(struct serve *s)
 {
 	int r = uv_loop_init(&s->loop);
@@ -533,13 +551,15 @@ static int make_loop(struct serve *s)
 		return r;
 	uv_async_init(&s->loop, &s->wake, on_wake);
 	uv_timer_init(&s->loop, &s->log_tick);
+	uv_timer_init(&s->loop, &s->kernel_tick);
 	uv_timer_init(&s->loop, &s->drain_limit);
 	uv_signal_init(&s->loop, &s->on_term);
 	uv_signal_init(&s->loop, &s->on_int);
 	uv_signal_init(&s->loop, &s->on_hup);
-	s->wake.data = s->log_tick.data = s->drain_limit.data = s;
+	s->wake.data = s->log_tick.data = s->kernel_tick.data = s->drain_limit.data = s;
 	s->on_term.data = s->on_int.data = s->on_hup.data = s;
 	uv_timer_start(&s->log_tick, on_log_tick, LOG_TICK_MS, LOG_TICK_MS);
+	uv_timer_start(&s->kernel_tick, on_kernel_tick, KERNEL_TICK_MS, KERNEL_TICK_MS);
 	r = uv_signal_start(&s->on_term, on_end_signal, SIGTERM);
 	if (!r)
 		r = uv_signal_start(&s->on_int, on_end_signal, SIGINT);
@@ -599,15 +619,21 @@ static void raise_descriptor_limit(struct serve *s)
 	}
 }
 
-static void log_start(struct serve *s)
+static void list_listeners(const struct serve *s, char *list, size_t size)
 {
-	char list[CONFIG_LISTEN_MAX * ADDR_STRLEN], text[ADDR_STRLEN];
-	struct log_line l;
+	char text[ADDR_STRLEN];
 	size_t at = 0;
 
 	for (unsigned i = 0; i < s->config->n_listen; i++)
-		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? "," : "",
+		at += (size_t)snprintf(list + at, size - at, "%s%s", i ? "," : "",
 				       addr_format(&s->listeners[i].bound, text));
+}
+
+static void log_start(struct serve *s, const char *list)
+{
+	char text[ADDR_STRLEN];
+	struct log_line l;
+
 	if (!log_begin(&l, s->log, LOG_INFO, "serving"))
 		return;
 	log_str(&l, "version", fs_version);
@@ -617,12 +643,16 @@ static void log_start(struct serve *s)
 	log_str(&l, "datapath", kernel_datapath(s->kernel));
 	if (*kernel_why(s->kernel))
 		log_str(&l, "datapath_why", kernel_why(s->kernel));
+	log_str(&l, "pins", kernel_pins(s->kernel));
+	if (*kernel_pins_why(s->kernel))
+		log_str(&l, "pins_why", kernel_pins_why(s->kernel));
 	log_end(&l);
 }
 
 /* Everything up to the point where clients are served. 0 or -errno, logged. */
 static int start(struct serve *s)
 {
+	char list[CONFIG_LISTEN_MAX * ADDR_STRLEN];
 	int r = kernel_new(s->config, s->log, &s->kernel);
 
 	if (r)
@@ -640,8 +670,11 @@ static int start(struct serve *s)
 	if (r)
 		return r;
 	/* A signal that came meanwhile is handled by the loop, later. */
+	list_listeners(s, list, sizeof(list));
+	kernel_show(s->kernel, list);
 	atomic_store(&s->state, ADMIN_READY);
-	log_start(s);
+	kernel_tick(s->kernel, state_name(s), s->stats, s->n_workers);
+	log_start(s, list);
 	return 0;
 }
 

@@ -720,12 +720,11 @@ static int stress(void)
 {
 	struct sockmap_options opt = { .workers = 1,
 				       .pairs = MAX_CONNECTIONS * 2,
-				       .pin_dir = "/sys/fs/bpf/stress",
-				       .may_mount = true,
 				       .cgroup = "" };
 	struct sockmap_callbacks cb = { .dead = on_dead };
 	struct sockmap_stats stats;
 	char why[SOCKMAP_WHY_MAX];
+	struct pins *pins = NULL;
 	struct sockmap *sm;
 	struct sockmap_worker *w;
 	struct epoll_event e = { .events = EPOLLIN };
@@ -747,6 +746,11 @@ static int stress(void)
 	if (!cl)
 		clients(port);
 	before = open_files();
+	if (pins_claim("/sys/fs/bpf/stress", true, &pins, why)) {
+		printf("FAIL pins: %s\n", why);
+		return 1;
+	}
+	opt.pins = pins;
 	if (sockmap_new(&opt, &sm, &lacks, why) || sockmap_worker_new(sm, 0, &cb, &w)) {
 		printf("FAIL load: %s\n", why);
 		return 1;
@@ -761,6 +765,7 @@ static int stress(void)
 	routes = entries("/sys/fs/bpf/stress/routes");
 	sockmap_worker_free(w);
 	sockmap_free(sm);
+	pins_free(pins);
 	close(ep);
 	files = open_files();
 	kill(ex, SIGKILL);

@@ -40,7 +40,7 @@ struct selftest {
 };
 
 struct selftest_options {
-	const char *pin_dir; /* as in sockmap_options: only looked at, nothing stays there */
+	const char *pin_dir; /* --pin-dir of serve: only looked at, nothing stays there */
 	bool may_mount;
 	const char *cgroup;
 	/*

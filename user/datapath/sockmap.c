@@ -7,21 +7,17 @@
  * the lifecycle object. Programs are attached to the sockmaps `upstreams` and `injectors` only, so
  * closing our descriptors detaches everything: nothing of the splice outlives the process. Pinned
  * are the maps that a person or `flightsplice streams` wants to read; when the process dies hard
- * the pins stay, hold plain memory, and are replaced by the next start.
+ * the pins stay, hold plain memory, and are replaced by the next start (pins.h).
  */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <cap-ng.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -339,92 +335,17 @@ static size_t pins_of(const struct sockmap *sm, struct pin pins[MAX_PINS])
 	return n;
 }
 
-static uint32_t map_id(int fd)
-{
-	struct bpf_map_info info = { 0 };
-	uint32_t len = sizeof(info);
-
-	return bpf_obj_get_info_by_fd(fd, &info, &len) ? 0 : info.id;
-}
-
-/* Only what is still ours: a later instance may have taken the folder over. */
-static void unpin(struct sockmap *sm)
-{
-	struct pin pins[MAX_PINS];
-	size_t n = sm->pin_dir[0] ? pins_of(sm, pins) : 0;
-	char path[PATH_MAX];
-
-	for (size_t i = 0; i < n; i++) {
-		int fd;
-
-		snprintf(path, sizeof(path), "%s/%s", sm->pin_dir, pins[i].name);
-		fd = bpf_obj_get(path);
-		if (fd < 0)
-			continue;
-		if (map_id(fd) == map_id(bpf_map__fd(pins[i].map)))
-			unlink(path);
-		close(fd);
-	}
-	if (n)
-		rmdir(sm->pin_dir);
-}
-
-static bool is_bpffs(const char *path)
-{
-	struct statfs fs;
-
-	return !statfs(path, &fs) && (unsigned long)fs.f_type == BPF_FS_MAGIC;
-}
-
-/* Makes the folder and sees that it is in a bpf file system. */
-static int pin_folder(const struct sockmap_options *opt, char why[SOCKMAP_WHY_MAX])
-{
-	char parent[PATH_MAX];
-	char *slash;
-
-	snprintf(parent, sizeof(parent), "%s", opt->pin_dir);
-	slash = strrchr(parent, '/');
-	if (!slash || slash == parent) {
-		say(why, "--pin-dir %s: not a folder below a bpf file system", opt->pin_dir);
-		return -EINVAL;
-	}
-	*slash = 0;
-	if (!is_bpffs(parent) && opt->may_mount)
-		mount("bpf", parent, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700");
-	if (!is_bpffs(parent)) {
-		say(why,
-		    "%s is not a bpf file system, so nothing is pinned; "
-		    "mount -t bpf bpf %s (in a container: a hostPath volume of it)",
-		    parent, parent);
-		return -ENODEV;
-	}
-	if (mkdir(opt->pin_dir, 0755) && errno != EEXIST) {
-		int err = -errno;
-
-		say(why, "%s: %s; nothing is pinned", opt->pin_dir, strerror(-err));
-		return err;
-	}
-	return 0;
-}
-
-static int pin(struct sockmap *sm, const struct sockmap_options *opt, char why[SOCKMAP_WHY_MAX])
+static int pin(struct sockmap *sm, struct pins *folder, char why[SOCKMAP_WHY_MAX])
 {
 	struct pin pins[MAX_PINS];
 	size_t n = pins_of(sm, pins);
-	char path[PATH_MAX];
-	int err = pin_folder(opt, why);
+	char reason[PINS_WHY_MAX];
 
-	if (err)
-		return err;
-	snprintf(sm->pin_dir, sizeof(sm->pin_dir), "%s", opt->pin_dir);
 	for (size_t i = 0; i < n; i++) {
-		snprintf(path, sizeof(path), "%s/%s", sm->pin_dir, pins[i].name);
-		unlink(path);
-		if (bpf_obj_pin(bpf_map__fd(pins[i].map), path)) {
-			err = -errno;
-			say(why, "%s: %s; nothing is pinned", path, strerror(-err));
-			unpin(sm);
-			sm->pin_dir[0] = 0;
+		int err = pins_put(folder, pins[i].name, bpf_map__fd(pins[i].map), reason);
+
+		if (err) {
+			say(why, "%s", reason);
 			return err;
 		}
 	}
@@ -444,8 +365,7 @@ static bool options_ok(const struct sockmap_options *opt)
 	uint32_t ring = opt->ring_bytes ? opt->ring_bytes : DEFAULT_RING;
 
 	return opt->workers && opt->workers <= ABI_MAX_WORKERS && opt->pairs <= 1u << 16 &&
-	       !(ring & (ring - 1)) && ring % (uint32_t)sysconf(_SC_PAGESIZE) == 0 &&
-	       (!opt->pin_dir || strlen(opt->pin_dir) < sizeof(((struct sockmap *)0)->pin_dir));
+	       !(ring & (ring - 1)) && ring % (uint32_t)sysconf(_SC_PAGESIZE) == 0;
 }
 
 int sockmap_new(const struct sockmap_options *opt, struct sockmap **ret, unsigned *ret_lacks,
@@ -478,7 +398,7 @@ int sockmap_new(const struct sockmap_options *opt, struct sockmap **ret, unsigne
 	}
 	if (lifecycle_on(sm, opt, why))
 		lacks |= SOCKMAP_NO_LIFECYCLE;
-	if (!opt->pin_dir || pin(sm, opt, why))
+	if (!opt->pins || pin(sm, opt->pins, why))
 		lacks |= SOCKMAP_NO_PINS;
 	*ret = sm;
 	*ret_lacks = lacks;
@@ -489,8 +409,6 @@ void sockmap_free(struct sockmap *sm)
 {
 	if (!sm)
 		return;
-	if (sm->prog)
-		unpin(sm);
 	lifecycle_off(sm);
 	for (size_t i = 0; i < ABI_MAX_WORKERS; i++) {
 		if (sm->ring_fd[i] >= 0)

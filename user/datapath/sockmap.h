@@ -52,6 +52,7 @@
 
 #include "abi.h"
 #include "base/base.h"
+#include "datapath/pins.h"
 
 struct sockmap;
 struct sockmap_worker;
@@ -63,8 +64,7 @@ struct sockmap_options {
 	uint32_t pairs;      /* slots per worker; about 2.5 KiB of kernel memory each. 0 = 1024 */
 	uint32_t conns;      /* sockets that lifecycle remembers. 0 = 16384 */
 	uint32_t ring_bytes; /* per worker, a power of two and a multiple of the page. 0 = 64 KiB */
-	const char *pin_dir; /* "/sys/fs/bpf/flightsplice"; NULL = do not pin */
-	bool may_mount;      /* mount a bpf file system above pin_dir when there is none */
+	struct pins *pins;   /* where to pin, until it is freed; NULL = do not pin */
 	const char *cgroup;  /* cgroup v2 folder for lifecycle; NULL = our own, "" = no lifecycle */
 };
 
@@ -86,7 +86,7 @@ enum sockmap_lack {
  */
 int sockmap_new(const struct sockmap_options *opt, struct sockmap **ret, unsigned *ret_lacks,
 		char why[SOCKMAP_WHY_MAX]);
-/* After all its workers. Unpins and unloads. NULL is fine. */
+/* After all its workers. Unloads; pins stay until pins_free(). NULL is fine. */
 void sockmap_free(struct sockmap *sm);
 
 /* ---------------------------------------------------------------- worker */

@@ -31,7 +31,6 @@ struct sockmap {
 	int upstreams, clients, taps, injectors, routes, inject_slots; /* map fds, owned by prog */
 	int watched, conns;                                            /* owned by life; -1 */
 	int ring_fd[ABI_MAX_WORKERS];
-	char pin_dir[256]; /* "" = nothing is pinned */
 };
 
 /* Sockets of a slot; -1 = not made yet. */

@@ -29,6 +29,7 @@ struct worker {
 	unsigned n_acceptors;
 	bool draining;
 	uint64_t deadline;
+	uint64_t publish_at; /* UINT64_MAX: there is nothing to show */
 
 	atomic_bool idle;
 	atomic_bool drain, stop; /* requests of other threads */
@@ -174,13 +175,30 @@ static void on_woken(void *arg)
 
 /* ---- the thread ---- */
 
+/* Soon enough for who looks at once, late enough for a small result not to be bothered. */
+#define PUBLISH_FIRST (100 * NSEC_PER_MSEC)
+
+static void publish(struct worker *w)
+{
+	const struct worker_shared *shared = w->shared;
+	uint64_t now = w->loop->now_ns, after;
+
+	if (w->publish_at == UINT64_MAX && shared->publish && !session_idle(w->session))
+		w->publish_at = now + PUBLISH_FIRST;
+	if (w->publish_at > now)
+		return;
+	after = shared->publish(shared->publish_arg, w->index, w->session, now);
+	w->publish_at = after ? now + after : UINT64_MAX;
+}
+
 static void on_turn_end(void *arg)
 {
 	struct worker *w = arg;
 	bool idle;
 
 	session_run(w->session);
-	w->deadline = session_next_deadline(w->session);
+	publish(w);
+	w->deadline = min_u64(session_next_deadline(w->session), w->publish_at);
 	if (!w->draining)
 		return;
 	idle = session_idle(w->session) && !w->pool.n_lingering;
@@ -305,7 +323,7 @@ int worker_new(struct worker_shared *shared, unsigned index,
 		w->index = index;
 		w->emit = emit;
 		w->emit_ctx = emit_ctx;
-		w->deadline = UINT64_MAX;
+		w->deadline = w->publish_at = UINT64_MAX;
 		w->tasks_end = &w->tasks;
 		pthread_mutex_init(&w->lock, NULL);
 		r = make_loop(w);

@@ -39,11 +39,18 @@ struct worker_shared {
 			   void **ret);
 	void (*splice_free)(void *splice);
 	void *splice_arg;
+	/*
+	 * Shows the session to others, now and then while there is something: on the worker's
+	 * thread, at the end of a turn. Returns after how many ns to be called again, 0 = not
+	 * before there is a client again. May be NULL.
+	 */
+	uint64_t (*publish)(void *arg, unsigned index, const struct session *s, uint64_t now_ns);
+	void *publish_arg;
 	const struct config *config;
 	const struct policy *policy;
 	unsigned n_workers;
 	const struct datapath *relay; /* see struct env */
-	atomic_uint clients; /* open connections of clients */
+	atomic_uint clients;          /* open connections of clients */
 	/*
 	 * Workers freed while a name look-up of theirs was still running in libuv's
 	 * threads. exit(3) waits for those, _exit(2) does not.
