@@ -276,6 +276,13 @@ static void run_empty(struct client *c)
 		spliced_leave(c);
 }
 
+/* What is queued is memory as much as what is held: --total-inflight bounds both. */
+static void count_queued(struct client *c, uint64_t bytes)
+{
+	c->session->queued += bytes - c->queued;
+	c->queued = bytes;
+}
+
 void client_flush(struct client *c)
 {
 	uint64_t data = 0, before = c->out.bulk_bytes;
@@ -297,6 +304,7 @@ void client_flush(struct client *c)
 		return;
 	}
 	r = outq_flush(&c->out, c->tx, &c->session->pool, &data);
+	count_queued(c, c->out.data);
 	STAT_ADD(c->session, data_out, data);
 	if (r && r != -EAGAIN) {
 		c->broken = -r;
@@ -373,6 +381,7 @@ bool client_write(struct client *c, const struct iovec *pieces, int n, uint64_t 
 					    &sent_data);
 		}
 		if (!r) {
+			count_queued(c, c->out.data);
 			STAT_ADD(s, data_out, sent_data);
 			set_blocked(c);
 			return true;
@@ -449,6 +458,7 @@ void client_close(struct client *c, bool reset, enum stream_end end)
 	c->state = CLIENT_CLOSED;
 	spliced_abort(c);
 	STAT_ADD(s, dropped[DROP_CLIENT_GONE], c->out.data);
+	count_queued(c, 0);
 	close_streams(c, end);
 	close_routes(c);
 	c->port->ops->close(c->port, reset);

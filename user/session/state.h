@@ -182,6 +182,7 @@ struct client {
 	struct list routes;
 	struct list paused; /* upstreams that wait for our socket */
 	struct outq out;
+	uint64_t queued; /* out.data as session.queued knows it */
 	struct port *tx;           /* where output goes: port, or the splice's */
 	struct splice *splice;     /* NULL: relay only */
 	struct upstream *spliced;  /* the upstream of the splice, NULL once it has ended */
@@ -309,6 +310,7 @@ struct session {
 	struct list ahead; /* upstreams dialled ahead, not yet ready */
 	struct session_stats stats;
 	uint64_t inflight; /* granted + held, all clients */
+	uint64_t queued;   /* DATA that waits for the sockets of all clients */
 	uint32_t numbers;  /* given out so far */
 	bool draining;
 	uint8_t *scratch; /* where clients' bytes are received */

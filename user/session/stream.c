@@ -178,6 +178,13 @@ void stream_grant(struct stream *s)
 
 	if (!s->up || (s->state != STREAM_SENT && s->state != STREAM_HEAD) || s->up->promoting)
 		return;
+	/*
+	 * While the socket takes nothing, what arrives is queued: a stream without anything
+	 * outstanding would get its floor again and again, until the client's window is in
+	 * our memory. All streams are granted anew when the queue is empty (unblocked()).
+	 */
+	if (c->blocked && c->out.data && !s->up->splice)
+		return;
 	v = (struct ledger_view){
 		.strict = s->up->splice,
 		.stream_window = s->window,
@@ -187,7 +194,7 @@ void stream_grant(struct stream *s)
 		.client_cap = ss->env.config->limits.client_inflight,
 		.client_used = c->inflight + c->out.data,
 		.worker_cap = ss->env.inflight_share,
-		.worker_used = ss->inflight,
+		.worker_used = ss->inflight + ss->queued,
 		.streams = c->n_streams,
 	};
 	if (v.strict) {
@@ -461,6 +468,14 @@ static bool waits_for_client(const struct stream *s)
 	return s->held || !list_empty(&s->hold) || s->client->blocked;
 }
 
+/* Since when the client has taken nothing: of this stream, or of what its socket waits for. */
+static uint64_t client_quiet_since(const struct stream *s)
+{
+	const struct client *c = s->client;
+
+	return c->blocked ? max_u64(s->progress_ns, c->blocked_ns) : s->progress_ns;
+}
+
 /*
  * When to look at the stream again, UINT64_MAX = never. Activity does not re-arm
  * the timer: when it fires, this is computed anew.
@@ -485,13 +500,13 @@ static uint64_t stream_due(const struct stream *s)
 		if (s->method != FLIGHT_DO_GET)
 			break; /* a health watch is silent by nature */
 		if (t->client_ns)
-			at = s->progress_ns + t->client_ns;
+			at = client_quiet_since(s) + t->client_ns;
 		if (t->stall_ns && s->granted && !waits_for_client(s))
 			at = min_u64(at, s->rx_ns + t->stall_ns);
 		break;
 	case STREAM_ENDING:
 		if (t->client_ns)
-			at = s->progress_ns + t->client_ns;
+			at = client_quiet_since(s) + t->client_ns;
 		break;
 	case STREAM_CLOSED:
 	case STREAM_STATES:
@@ -566,7 +581,7 @@ static void stream_expired(struct timer *t)
 	case STREAM_HEAD:
 	case STREAM_ENDING:
 		if (to->client_ns && waits_for_client(s) &&
-		    ss->now >= s->progress_ns + to->client_ns) {
+		    ss->now >= client_quiet_since(s) + to->client_ns) {
 			answer_status(s, GRPC_DEADLINE_EXCEEDED, END_DEADLINE,
 				      "client: took nothing for %llu ms (--client-timeout)",
 				      (unsigned long long)(to->client_ns / NSEC_PER_MSEC));
