@@ -90,10 +90,20 @@ static void begin(struct reply *r)
 		bad_request(r, "asked again after a complete answer");
 	if (call->x_stream)
 		reply_over(call->x_stream->user, true);
+	for (unsigned i = 0; i < r->conn->n_replies; i++) {
+		const struct call *other = r->conn->replies[i]->call;
+
+		if (other && !addr_equal(&other->client, &call->client))
+			bad_request(r, "the connection serves another client at the same time");
+	}
 	if (call->ask.metadata && !r->metadata)
 		bad_request(r, "the client's metadata is missing");
 	if (call->ask.timeout && !r->timeout)
 		bad_request(r, "grpc-timeout was not forwarded");
+	if (r->timeout && !call->x_timeout) {
+		call->x_timeout = r->timeout;
+		r->timeout = NULL;
+	}
 	r->a = call_answer(call, call->attempts++);
 	call->x_stream = r->st;
 	call->x_bytes = call->x_flow = call->x_padding = 0;
@@ -136,8 +146,7 @@ static void send_bytes(struct reply *r, size_t n, uint8_t pad)
 
 static void send_head(struct reply *r, const char *status, bool end)
 {
-	struct h2_shape shape = { .fragment = r->a->fragment,
-				  .pad = r->a->pad_percent ? 9 : 0 };
+	struct h2_shape shape = { .fragment = r->a->fragment, .pad = r->a->pad_percent ? 9 : 0 };
 	struct field f[8] = {
 		{ (char *)":status", (char *)status },
 		{ (char *)"content-type", (char *)"application/grpc" },

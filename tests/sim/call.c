@@ -248,13 +248,14 @@ bool call_over(const struct call *c)
 
 const char *call_describe(const struct call *c, char *buf, size_t cap)
 {
-	snprintf(buf, cap,
-		 "call %u to %s:%u stream %u: %llu bytes, head %d ended %d status %d reset %d (%u) "
-		 "lost %d cancelled %d, \"%s\"; executor: attempts %u sent %llu complete %d open %d",
-		 c->key, c->host, c->port, c->stream, (unsigned long long)c->bytes, c->headed,
-		 c->ended, c->status, c->reset, c->reset_code, c->lost, c->cancelled,
-		 c->text ? c->text : "", c->attempts, (unsigned long long)c->x_bytes, c->x_complete,
-		 c->x_stream != NULL);
+	snprintf(
+		buf, cap,
+		"call %u to %s:%u stream %u: %llu bytes, head %d ended %d status %d reset %d (%u) "
+		"lost %d cancelled %d, \"%s\"; executor: attempts %u sent %llu complete %d open %d",
+		c->key, c->host, c->port, c->stream, (unsigned long long)c->bytes, c->headed,
+		c->ended, c->status, c->reset, c->reset_code, c->lost, c->cancelled,
+		c->text ? c->text : "", c->attempts, (unsigned long long)c->x_bytes, c->x_complete,
+		c->x_stream != NULL);
 	return buf;
 }
 
@@ -297,8 +298,8 @@ static void judge_sound(struct world *w, const struct call *c)
 	if (c->records > 1)
 		fail(w, c, "more than one stream record");
 	/* A stream refused at the door was never opened. */
-	if (!c->records && (c->ended || c->headed ||
-			    (c->reset && c->reset_code != NGHTTP2_REFUSED_STREAM)))
+	if (!c->records &&
+	    (c->ended || c->headed || (c->reset && c->reset_code != NGHTTP2_REFUSED_STREAM)))
 		fail(w, c, "no stream record");
 }
 

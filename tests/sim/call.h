@@ -69,18 +69,19 @@ struct answer {
 
 /* What the client does with its stream. */
 struct ask {
-	const char *path;           /* NULL: DoGet */
-	const char *timeout;        /* grpc-timeout; NULL none */
-	uint64_t start_ns;          /* after the client's connection */
-	uint64_t cancel_after;      /* RST_STREAM(CANCEL) after this many bytes; NEVER */
-	uint64_t cancel_ns;         /* ... or this long after the request; NEVER */
-	uint64_t stop_after;        /* grants nothing on the stream after this many; NEVER */
-	uint64_t hold_ns;           /* grants nothing in the first so many ns */
-	uint32_t message_pieces;    /* DATA frames of the request; 0 = one */
-	bool end_on_data;           /* END_STREAM on the message, not on an empty frame */
-	bool half_request;          /* never sends the end of it */
-	bool metadata;              /* a few dozen extra headers */
-	uint32_t fragment;          /* header fragments */
+	const char *path;          /* NULL: DoGet */
+	const char *timeout;       /* grpc-timeout; NULL none */
+	uint64_t start_ns;         /* after the client's connection */
+	uint64_t cancel_after;     /* RST_STREAM(CANCEL) after this many bytes; NEVER */
+	uint64_t cancel_ns;        /* ... or this long after the request; NEVER */
+	uint64_t stop_after;       /* grants nothing on the stream after this many; NEVER */
+	uint64_t hold_ns;          /* grants nothing in the first so many ns */
+	uint64_t message_delay_ns; /* between HEADERS and the message */
+	uint32_t message_pieces;   /* DATA frames of the request; 0 = one */
+	bool end_on_data;          /* END_STREAM on the message, not on an empty frame */
+	bool half_request;         /* never sends the end of it */
+	bool metadata;             /* a few dozen extra headers */
+	uint32_t fragment;         /* header fragments */
 };
 extern const struct ask ask_default;
 
@@ -119,15 +120,15 @@ struct call {
 
 	/* The client's side. */
 	struct addr client;
-	uint32_t stream;   /* 0 until sent */
+	uint32_t stream; /* 0 until sent */
 	uint64_t sent_ns, head_ns, end_ns;
 	uint64_t bytes, flow;
 	bool headed, ended, reset, lost, cancelled;
 	uint64_t cancelled_ns;
 	int http_status, status; /* status -1: none seen */
 	uint32_t reset_code;
-	char *text; /* grpc-message */
-	bool details;  /* grpc-status-details-bin came */
+	char *text;   /* grpc-message */
+	bool details; /* grpc-status-details-bin came */
 
 	/* The session's side. */
 	unsigned records;

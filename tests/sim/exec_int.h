@@ -21,8 +21,8 @@ enum reply_state {
 	REPLY_REQUEST, /* the message is not complete */
 	REPLY_HEAD,    /* the response HEADERS are due at not_before */
 	REPLY_BODY,
-	REPLY_END,     /* all bytes sent; the end is due at not_before */
-	REPLY_SILENT,  /* sends nothing more, on purpose */
+	REPLY_END,    /* all bytes sent; the end is due at not_before */
+	REPLY_SILENT, /* sends nothing more, on purpose */
 	REPLY_OVER,
 };
 
@@ -31,13 +31,13 @@ struct reply {
 	struct xconn *conn;
 	struct h2stream *st;
 	struct bytes request;
-	struct call *call;       /* NULL until the ticket is known, and once it is over */
+	struct call *call; /* NULL until the ticket is known, and once it is over */
 	const struct answer *a;
 	char *timeout;
 	bool metadata, request_ended;
 	enum reply_state state;
 	uint64_t not_before;
-	unsigned empties;        /* empty DATA frames in a row */
+	unsigned empties; /* empty DATA frames in a row */
 };
 
 struct xconn {

@@ -13,7 +13,11 @@
 #define BLOCK_MAX (1u << 20)
 
 const struct h2settings h2_defaults = {
-	.table = 4096, .push = 1, .streams = UINT32_MAX, .window = 65535, .frame = 16384,
+	.table = 4096,
+	.push = 1,
+	.streams = UINT32_MAX,
+	.window = 65535,
+	.frame = 16384,
 	.list = UINT32_MAX,
 };
 

@@ -91,16 +91,16 @@ struct h2end {
 	struct bytes in, out;
 	bool got_preface, got_settings, broken;
 
-	struct h2settings remote;             /* what the other side has told us */
-	struct h2settings local;              /* what it has acknowledged */
-	struct h2settings sent;               /* what we have told it last */
+	struct h2settings remote;                 /* what the other side has told us */
+	struct h2settings local;                  /* what it has acknowledged */
+	struct h2settings sent;                   /* what we have told it last */
 	struct h2settings wait[SETTINGS_PENDING]; /* told, not acknowledged; oldest first */
-	unsigned n_wait, settings_unanswered; /* of the other side, when we answer late */
+	unsigned n_wait, settings_unanswered;     /* of the other side, when we answer late */
 	bool hold_acks;
 	bool grease; /* each SETTINGS carries an unknown id too */
 
 	int64_t send_win, granted, received; /* of the connection */
-	struct h2stream **streams; /* by increasing id */
+	struct h2stream **streams;           /* by increasing id */
 	size_t n_streams, cap_streams;
 	uint32_t last_remote; /* highest id the other side has opened */
 	uint32_t goaway_last; /* of the last GOAWAY received */
@@ -138,9 +138,9 @@ bool h2_stream_open(const struct h2stream *s);
 
 /* How a header block or a DATA frame is cut. */
 struct h2_shape {
-	uint8_t pad;        /* bytes of padding; 0 = none */
-	uint32_t fragment;  /* most bytes per HEADERS or CONTINUATION; 0 = frame size */
-	bool priority;      /* HEADERS with the priority fields */
+	uint8_t pad;       /* bytes of padding; 0 = none */
+	uint32_t fragment; /* most bytes per HEADERS or CONTINUATION; 0 = frame size */
+	bool priority;     /* HEADERS with the priority fields */
 };
 
 void h2_send_preface(struct h2end *h); /* client only */

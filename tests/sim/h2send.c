@@ -175,8 +175,8 @@ void h2_send_data(struct h2end *h, struct h2stream *s, const uint8_t *p, size_t 
 		  uint8_t pad)
 {
 	size_t extra = pad ? 1u + pad : 0;
-	uint8_t flags = (uint8_t)((end ? NGHTTP2_FLAG_END_STREAM : 0) |
-				  (pad ? NGHTTP2_FLAG_PADDED : 0));
+	uint8_t flags =
+		(uint8_t)((end ? NGHTTP2_FLAG_END_STREAM : 0) | (pad ? NGHTTP2_FLAG_PADDED : 0));
 	uint8_t *at = frame(h, n + extra, NGHTTP2_DATA, flags, s->id);
 
 	memset(at, 0, n + extra);

@@ -12,8 +12,12 @@
 
 const struct caller_plan caller_plan_default = {
 	.link = { .buffer = 65536, .latency_ns = 200 * NSEC_PER_USEC },
-	.settings = { .table = 4096, .push = 0, .streams = UINT32_MAX, .window = 2u << 20,
-		      .frame = 16384, .list = 16384 },
+	.settings = { .table = 4096,
+		      .push = 0,
+		      .streams = UINT32_MAX,
+		      .window = 2u << 20,
+		      .frame = 16384,
+		      .list = 16384 },
 	.conn_window = 5u << 20,
 	.dribble = 1024,
 	.stop_ns = NEVER,
@@ -82,8 +86,8 @@ static void take_trailers(struct caller *c, struct call *call, const struct fiel
 	free(call->text);
 	call->text = percent_decode(text ? text : "");
 	call->details = fields_get(f, "grpc-status-details-bin") != NULL;
-	world_log(c->w, "call %u ended: status %d \"%s\" after %llu bytes", call->key,
-		  call->status, call->text, (unsigned long long)call->bytes);
+	world_log(c->w, "call %u ended: status %d \"%s\" after %llu bytes", call->key, call->status,
+		  call->text, (unsigned long long)call->bytes);
 }
 
 static void on_head(struct h2end *h, struct h2stream *st, const struct fields *f, bool end)
@@ -219,8 +223,8 @@ static void set_cancel_bound(struct caller *c, struct call *call)
 			continue;
 		if (x->deaf || x->read_gap_ns || x->link.chunk)
 			return;
-		call->x_until_ns = world_now(c->w) + slack + 3 * x->link.latency_ns +
-				   3 * x->link.jitter_ns;
+		call->x_until_ns =
+			world_now(c->w) + slack + 3 * x->link.latency_ns + 3 * x->link.jitter_ns;
 	}
 }
 
@@ -278,6 +282,10 @@ static void send_message(struct caller *c, struct ask_state *a)
 	uint32_t pieces = call->ask.message_pieces ? call->ask.message_pieces : 1;
 	size_t step = (call->msg_len + pieces - 1) / pieces;
 
+	if (call->sent_ns + call->ask.message_delay_ns > world_now(c->w)) {
+		wake(c, call->sent_ns + call->ask.message_delay_ns);
+		return;
+	}
 	while (a->off < call->msg_len) {
 		size_t n = min_u64(call->msg_len - a->off, step);
 		bool end;
@@ -374,8 +382,7 @@ static int64_t grant_size(struct caller *c, enum grant_mode mode, int64_t win, i
 	case GRANT_EMPTY:
 		return win <= 0 ? full - win : 0;
 	case GRANT_DRIBBLE:
-		return win <= 0 ? (int64_t)rng_range(world_rng(c->w), 1, c->plan.dribble) - win :
-				  0;
+		return win <= 0 ? (int64_t)rng_range(world_rng(c->w), 1, c->plan.dribble) - win : 0;
 	default:
 		return 0;
 	}
@@ -383,8 +390,8 @@ static int64_t grant_size(struct caller *c, enum grant_mode mode, int64_t win, i
 
 static void grant(struct caller *c, struct h2stream *st, enum grant_mode mode, int64_t full)
 {
-	int64_t base = st ? c->h.sent.window + st->granted - st->received :
-			    h2_recv_window(&c->h, NULL);
+	int64_t base =
+		st ? c->h.sent.window + st->granted - st->received : h2_recv_window(&c->h, NULL);
 	int64_t add = grant_size(c, mode, base, full);
 
 	/* Never above the limit, whichever initial size the other side uses now. */
@@ -401,8 +408,7 @@ static void send_grants(struct caller *c)
 		return; /* it cannot even say what it has to say */
 	if (c->plan.grant_delay_ns) {
 		if (!c->grant_at)
-			c->grant_at =
-				now + rng_below(world_rng(c->w), c->plan.grant_delay_ns + 1);
+			c->grant_at = now + rng_below(world_rng(c->w), c->plan.grant_delay_ns + 1);
 		if (c->grant_at > now) {
 			wake(c, c->grant_at);
 			return;
@@ -453,8 +459,7 @@ static void change_settings(struct caller *c)
 		s.window = rng_chance(r, 20) ? 0 : (uint32_t)rng_scale(r, 1, 1 << 20);
 		break;
 	}
-	world_log(c->w, "client settings: window %u table %u frame %u", s.window, s.table,
-		  s.frame);
+	world_log(c->w, "client settings: window %u table %u frame %u", s.window, s.table, s.frame);
 	h2_send_settings(&c->h, &s);
 }
 
@@ -611,8 +616,8 @@ void caller_hangup(struct caller *c, enum hangup how)
 	if (c->gone || how == HANGUP_NEVER)
 		return;
 	for (unsigned i = 0; i < c->h.n_pings; i++)
-		waited = max_u64(waited, world_now(c->w) -
-						 c->ping_times[(c->pings_sent - 1 - i) % 64]);
+		waited = max_u64(waited,
+				 world_now(c->w) - c->ping_times[(c->pings_sent - 1 - i) % 64]);
 	if (c->plan.pong_within_ns && waited > c->plan.pong_within_ns)
 		world_fail(c->w, "client: PING never answered (%.3f s)", (double)waited / 1e9);
 	c->hung = true;

@@ -32,10 +32,10 @@ enum hangup {
 struct caller_plan {
 	struct link link;
 	struct h2settings settings;
-	bool silent;             /* connects and sends nothing */
-	const void *raw;         /* sent instead of HTTP/2 */
+	bool silent;     /* connects and sends nothing */
+	const void *raw; /* sent instead of HTTP/2 */
 	size_t raw_len;
-	uint32_t conn_window;    /* the connection window is opened to this */
+	uint32_t conn_window; /* the connection window is opened to this */
 	enum grant_mode grant, grant_conn;
 	uint32_t dribble;        /* most bytes of a GRANT_DRIBBLE */
 	uint32_t read_chunk;     /* most bytes read at a time; 0 all */
@@ -43,7 +43,7 @@ struct caller_plan {
 	uint64_t grant_delay_ns; /* a grant is sent at most this much later */
 	uint32_t write_chunk;    /* most bytes written at a time; 0 all */
 	uint64_t write_gap_ns;
-	uint64_t ping_gap_ns;    /* 0: no PINGs */
+	uint64_t ping_gap_ns;     /* 0: no PINGs */
 	uint64_t settings_gap_ns; /* a random change of settings each so often; 0: none */
 	unsigned settings_changes;
 	bool junk;               /* unknown frames and settings, PRIORITY, odd PINGs */
@@ -70,7 +70,7 @@ struct sock *caller_sock(struct caller *c);
 void caller_poke(struct caller *c); /* looks at plan and output again */
 void caller_cancel(struct caller *c, struct call *call);
 void caller_hangup(struct caller *c, enum hangup how);
-bool caller_gone(const struct caller *c);       /* closed by either side */
+bool caller_gone(const struct caller *c); /* closed by either side */
 unsigned caller_pongs(const struct caller *c);
 unsigned caller_open_calls(const struct caller *c); /* sent and not over */
 /* The GOAWAYs received: how many, and the last one's code and id. */

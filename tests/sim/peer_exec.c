@@ -11,7 +11,11 @@ const struct exec_plan exec_plan_default = {
 	.link = { .buffer = 65536, .latency_ns = 100 * NSEC_PER_USEC },
 	.dial_ns = 200 * NSEC_PER_USEC,
 	.verdict = POLICY_DENY_LOOPBACK,
-	.settings = { .table = 4096, .push = 1, .streams = 200, .window = 1u << 20, .frame = 16384,
+	.settings = { .table = 4096,
+		      .push = 1,
+		      .streams = 200,
+		      .window = 1u << 20,
+		      .frame = 16384,
 		      .list = 16384 },
 	.conn_window = 1u << 20,
 	.lower_streams_ns = NEVER,
@@ -212,7 +216,7 @@ static void hello(struct xconn *c)
 	h2_send_settings(&c->h, &plan->settings);
 	if (plan->conn_window > h2_defaults.window)
 		h2_send_update(&c->h, NULL, plan->conn_window - h2_defaults.window);
-	if (plan->hello_and_bye) {
+	if (c->index < plan->bye_conns) {
 		h2_send_ping(&c->h, (const uint8_t *)"EXECPING");
 		h2_send_goaway(&c->h, 0, NGHTTP2_NO_ERROR, "EXEC");
 		c->die_flushed = DEATH_FIN;

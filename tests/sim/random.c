@@ -72,7 +72,7 @@ static void random_exec(struct run *run, unsigned i)
 	p.link = random_link(r);
 	p.dial_ns = rng_scale(r, 1000, 50 * NSEC_PER_MSEC);
 	p.encoding = (enum h2_encoding)rng_below(r, ENCODE_DEFIANT);
-	p.settings.window = rng_chance(r, 20) ? (uint32_t)rng_scale(r, 16, 65535) : 1u << 20;
+	p.settings.window = rng_chance(r, 20) ? (uint32_t)rng_scale(r, 1000, 65535) : 1u << 20;
 	p.conn_window = rng_chance(r, 20) ? 65535 : 1u << 20;
 	if (rng_chance(r, 20))
 		p.settings.frame = (uint32_t)rng_scale(r, 16384, 1 << 20);
@@ -95,9 +95,9 @@ static void random_exec(struct run *run, unsigned i)
 		if (rng_chance(r, 30))
 			p.encoding = ENCODE_DEFIANT;
 		for (p.n_dial = 0; rng_chance(r, 30) && p.n_dial < 6; p.n_dial++)
-			p.dial[p.n_dial] = rng_chance(r, 50) ?
-						   DIAL_OK :
-						   failures[rng_below(r, ARRAY_SIZE(failures))];
+			p.dial[p.n_dial] = rng_chance(r, 50)
+						   ? DIAL_OK
+						   : failures[rng_below(r, ARRAY_SIZE(failures))];
 		if (rng_chance(r, 10))
 			p.settings_delay_ns = NEVER;
 		if (rng_chance(r, 30)) {
@@ -125,8 +125,8 @@ static void random_end(struct run *run, struct answer *a, bool bad)
 					  NGHTTP2_REFUSED_STREAM, NGHTTP2_ENHANCE_YOUR_CALM };
 	struct rng *r = run->r;
 
-	a->kind = bad ? (enum answer_kind)rng_below(r, ANSWER_KINDS) :
-			(enum answer_kind)rng_below(r, ANSWER_RST);
+	a->kind = bad ? (enum answer_kind)rng_below(r, ANSWER_KINDS)
+		      : (enum answer_kind)rng_below(r, ANSWER_RST);
 	a->cut = rng_chance(r, 30) ? a->total : rng_below(r, a->total + 1);
 	a->status = (int)rng_range(r, 1, 16);
 	a->message = texts[rng_below(r, ARRAY_SIZE(texts))];
@@ -219,8 +219,7 @@ static struct call *random_call(struct run *run, bool good_client)
 	demand(run, c, exec, good_client);
 	/* An executor that is silent but answers PINGs may take as long as it likes. */
 	for (unsigned i = 0; i < c->n_answers; i++)
-		if ((c->answer[i].kind == ANSWER_SILENT ||
-		     c->answer[i].kind == ANSWER_VIOLATION) &&
+		if ((c->answer[i].kind == ANSWER_SILENT || c->answer[i].kind == ANSWER_VIOLATION) &&
 		    c->ask.cancel_ns == NEVER)
 			c->ask.cancel_ns = 100 * NSEC_PER_SEC;
 	if (rng_chance(r, 5)) {
@@ -287,11 +286,11 @@ static void random_client(struct run *run)
 		p.ignore_limit = rng_chance(r, 20);
 	}
 	world_log(run->s->w,
-		  "client: good %d link %u/%u/%llu us window %u conn %u grant %d/%d dribble %u read %u/%llu us "
+		  "client: good %d link %u/%u/%llu us window %u conn %u grant %d/%d dribble %u "
+		  "read %u/%llu us "
 		  "write %u/%llu us grant delay %llu us",
-		  good, p.link.buffer, p.link.chunk,
-		  (unsigned long long)p.link.latency_ns / 1000, p.settings.window, p.conn_window,
-		  p.grant, p.grant_conn, p.dribble, p.read_chunk,
+		  good, p.link.buffer, p.link.chunk, (unsigned long long)p.link.latency_ns / 1000,
+		  p.settings.window, p.conn_window, p.grant, p.grant_conn, p.dribble, p.read_chunk,
 		  (unsigned long long)p.read_gap_ns / 1000, p.write_chunk,
 		  (unsigned long long)p.write_gap_ns / 1000,
 		  (unsigned long long)p.grant_delay_ns / 1000);

@@ -172,6 +172,7 @@ static uint64_t ended_sum(const struct session_stats *st)
 static void check_gauges(struct scene *s)
 {
 	const struct session_stats *st = scene_stats(s);
+	uint64_t memory;
 
 	/* A stream that was answered before the client ended its half is still open. */
 	if (st->streams_opened - ended_sum(st) > st->streams_open)
@@ -185,9 +186,14 @@ static void check_gauges(struct scene *s)
 		world_fail(s->w, "stats: data_out %llu + dropped %llu > data_in %llu",
 			   (unsigned long long)st->data_out, (unsigned long long)dropped_sum(st),
 			   (unsigned long long)st->data_in);
-	if (st->granted + st->held > s->env.inflight_share + st->streams_open * STREAM_FLOOR)
-		world_fail(s->w, "stats: granted %llu + held %llu exceed the worker's share",
-			   (unsigned long long)st->granted, (unsigned long long)st->held);
+	/* Bytes in memory: held for a window, or queued for a socket. */
+	memory = st->data_in - st->data_out - dropped_sum(st);
+	if (st->held > memory)
+		world_fail(s->w, "stats: held %llu, %llu bytes are in memory",
+			   (unsigned long long)st->held, (unsigned long long)memory);
+	if (st->granted + memory > s->env.inflight_share + st->streams_open * STREAM_FLOOR)
+		world_fail(s->w, "stats: granted %llu + in memory %llu exceed the worker's share",
+			   (unsigned long long)st->granted, (unsigned long long)memory);
 }
 
 /*
@@ -223,7 +229,8 @@ static void check_credit(struct scene *s)
 		out = outstanding(s, c) - (int64_t)sock_pending(caller_sock(c)) -
 		      (int64_t)caller_h2(c)->in.len;
 		if (out > cap)
-			world_fail(s->w, "credit: %lld bytes granted or held for one client, cap %lld",
+			world_fail(s->w,
+				   "credit: %lld bytes granted or held for one client, cap %lld",
 				   (long long)out, (long long)cap);
 	}
 }

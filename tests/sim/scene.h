@@ -30,8 +30,8 @@ struct scene {
 	unsigned strange_records; /* of streams no client of ours opened */
 	unsigned most_upstreams;
 	bool started;
-	bool unjudged;    /* the subject is ended in the middle: no final judgement */
-	bool no_ledger;   /* clients break flow control: no bound on credit to check */
+	bool unjudged;  /* the subject is ended in the middle: no final judgement */
+	bool no_ledger; /* clients break flow control: no bound on credit to check */
 };
 
 /* Which subject scenes are made of: the session, or a toy; set before scene_new(). */

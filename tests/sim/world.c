@@ -329,8 +329,8 @@ static void run_subject(struct world *w)
 	w->touched = false;
 }
 
-/* False when nothing can ever happen again. */
-static bool turn(struct world *w)
+/* False when nothing can ever happen again. The clock does not jump over until_ns. */
+static bool turn(struct world *w, uint64_t until_ns)
 {
 	size_t n;
 	bool happened;
@@ -346,6 +346,10 @@ static bool turn(struct world *w)
 			return false;
 		if (next > w->now + 100 * NSEC_PER_USEC)
 			w->spins = 0;
+		if (next > until_ns) {
+			w->now = until_ns;
+			return true;
+		}
 		/* Loops are late, mostly by little. */
 		w->now = max_u64(w->now, next);
 		if (rng_chance(&w->rng, 20))
@@ -375,8 +379,11 @@ int world_run(struct world *w, uint64_t until_ns, bool (*done)(void *arg), void 
 			return 0;
 		if (w->now >= until_ns)
 			return -ETIMEDOUT;
-		if (!turn(w))
+		if (!turn(w, until_ns)) {
+			if (!done)
+				w->now = until_ns;
 			return -EDEADLK;
+		}
 		if (w->check)
 			w->check(w->check_arg);
 	}
