@@ -29,8 +29,11 @@
 #include "base/addr.h"
 #include "datapath/sockmap_internal.h"
 
-/* Largest datagram of the injector: what stays in one piece of memory in the kernel. */
-#define INJECT_MAX 16384u
+/*
+ * Largest datagram of the injector: what stays in one piece of memory in the kernel (four pages less
+ * its own overhead). Each further piece would be a send of its own on C.
+ */
+#define INJECT_MAX 16000u
 #define INJECT_IOVS 64
 
 /* Takes the socket lock: also the barrier. */
