@@ -128,6 +128,8 @@ struct conn {
 	uint8_t *out;      /* serialized and not yet taken by the kernel: out[off..len) */
 	size_t out_off, out_len;
 
+	uint16_t port; /* executor side: the listener's */
+
 	/* client side only */
 	unsigned index;
 	unsigned live;       /* streams open */
@@ -257,6 +259,16 @@ bad:
 	exit(2);
 }
 
+static size_t put_varint(uint8_t *p, uint64_t v)
+{
+	size_t n = 0;
+
+	for (; v > 127; v >>= 7)
+		p[n++] = (uint8_t)(v | 128);
+	p[n++] = (uint8_t)v;
+	return n;
+}
+
 /* ---- executor ------------------------------------------------------------------ */
 
 struct answer {
@@ -284,18 +296,21 @@ static ssize_t answer_read(nghttp2_session *ng, int32_t id, uint8_t *buf, size_t
 	return (ssize_t)len;
 }
 
-/* The job id in the ticket is "b=BYTES,s=SEED;". */
-static int answer_start(nghttp2_session *ng, int32_t id, struct answer *a)
+/* The job id in the ticket is "b=BYTES,s=SEED;". A ticket for another port is refused. */
+static int answer_start(nghttp2_session *ng, int32_t id, struct answer *a, uint16_t port)
 {
 	nghttp2_nv head[] = { nv(":status", "200"), nv("content-type", "application/grpc") };
 	nghttp2_nv bad[] = { nv(":status", "200"), nv("content-type", "application/grpc"),
 			     nv("grpc-status", "5"), nv("grpc-message", "no such job") };
 	nghttp2_data_provider body = { .source.ptr = a, .read_callback = answer_read };
+	uint8_t own[8] = { 0x30 };
+	size_t own_len = 1 + put_varint(own + 1, port);
 	char *job;
 
 	a->request[a->request_len] = 0;
 	job = memmem(a->request, a->request_len, "b=", 2);
-	if (!job || sscanf(job, "b=%" SCNu64 ",s=%" SCNu64 ";", &a->total, &a->seed) != 2)
+	if (!job || !memmem(a->request, a->request_len, own, own_len) ||
+	    sscanf(job, "b=%" SCNu64 ",s=%" SCNu64 ";", &a->total, &a->seed) != 2)
 		return nghttp2_submit_response(ng, id, bad, 4, NULL);
 	return nghttp2_submit_response(ng, id, head, 2, &body);
 }
@@ -325,11 +340,10 @@ static int exec_frame(nghttp2_session *ng, const nghttp2_frame *f, void *arg)
 {
 	struct answer *a;
 
-	(void)arg;
 	if (f->hd.type > NGHTTP2_HEADERS || !(f->hd.flags & NGHTTP2_FLAG_END_STREAM))
 		return 0;
 	a = nghttp2_session_get_stream_user_data(ng, f->hd.stream_id);
-	return a ? answer_start(ng, f->hd.stream_id, a) : 0;
+	return a ? answer_start(ng, f->hd.stream_id, a, ((struct conn *)arg)->port) : 0;
 }
 
 static int exec_stream_close(nghttp2_session *ng, int32_t id, uint32_t code, void *arg)
@@ -344,12 +358,16 @@ static void exec_accept(int listener, int ep)
 {
 	nghttp2_settings_entry s = { NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 200 };
 	nghttp2_session_callbacks *cb;
+	struct sockaddr_in own;
+	socklen_t len = sizeof(own);
 	struct conn *c;
 	int fd = accept(listener, NULL, NULL);
 
 	if (fd < 0)
 		return;
 	c = conn_new(fd, ep);
+	if (!getsockname(fd, (struct sockaddr *)&own, &len))
+		c->port = ntohs(own.sin_port);
 	if (nghttp2_session_callbacks_new(&cb))
 		die("out of memory");
 	nghttp2_session_callbacks_set_on_begin_headers_callback(cb, exec_begin_headers);
@@ -486,16 +504,6 @@ static uint64_t rnd(void)
 	opt.rnd ^= opt.rnd >> 7;
 	opt.rnd ^= opt.rnd << 17;
 	return opt.rnd;
-}
-
-static size_t put_varint(uint8_t *p, uint64_t v)
-{
-	size_t n = 0;
-
-	for (; v > 127; v >>= 7)
-		p[n++] = (uint8_t)(v | 128);
-	p[n++] = (uint8_t)v;
-	return n;
 }
 
 static size_t put_bytes(uint8_t *p, uint8_t tag, const void *bytes, size_t len)

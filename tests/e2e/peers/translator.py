@@ -13,16 +13,10 @@ import struct
 import threading
 
 from . import wire
+from .rawexec import literal
 
 GET, POST = 0x82, 0x83  # the static table's :method entries
 PLAIN = wire.END_STREAM | wire.END_HEADERS
-
-
-def literal(name, value):
-    """Literal without indexing: says nothing to the dynamic table."""
-    return bytes([0, len(name)]) + name + bytes([len(value)]) + value
-
-
 GRPC_FIELDS = literal(b"te", b"trailers") + literal(b"content-type", b"application/grpc")
 
 
