@@ -17,6 +17,8 @@ def summarize(runs):
     s = {k: median([r[k] for r in good]) for k in keys}
     s["gbps_min"] = min(r["gbps"] for r in good)
     s["gbps_max"] = max(r["gbps"] for r in good)
+    for k in ("machine_gb", "machine_fetch"):
+        s[f"{k}_min"] = min(r[k] for r in good)
     s["failed"] = sum(r["failed"] for r in runs)
     return s
 
@@ -33,23 +35,23 @@ def markdown(head, rows):
 
 
 def bulk_table(peers, s):
-    head = ["peer", "GB/s (min-max)", "machine CPU s/GB", "proxy CPU s/GB", "first byte p50 / p99 µs", "failed",
-            "GB/s × nginx", "CPU × nginx", "GB/s × HAProxy", "CPU × HAProxy"]
+    head = ["peer", "GB/s (min-max)", "machine CPU s/GB (min)", "proxy CPU s/GB", "first byte p50 / p99 µs",
+            "failed", "GB/s × nginx", "CPU × nginx", "GB/s × HAProxy", "CPU × HAProxy"]
     rows = []
     for p in peers:
         v = s[p]
         if not v:
             rows.append([p, "nothing delivered"] + ["-"] * 8)
             continue
-        rows.append([p, f"{v['gbps']:.2f} ({v['gbps_min']:.2f}-{v['gbps_max']:.2f})", f"{v['machine_gb']:.3f}",
-                     f"{v['proxy_gb']:.3f}", f"{v['first_p50']:.0f} / {v['first_p99']:.0f}", str(v["failed"])]
+        rows.append([p, f"{v['gbps']:.2f} ({v['gbps_min']:.2f}-{v['gbps_max']:.2f})",
+                     f"{v['machine_gb']:.3f} ({v['machine_gb_min']:.3f})", f"{v['proxy_gb']:.3f}", f"{v['first_p50']:.0f} / {v['first_p99']:.0f}", str(v["failed"])]
                     + [ratio(v, s.get(n), k) for n in ("nginx", "haproxy") for k in ("gbps", "machine_gb")])
     return markdown(head, rows)
 
 
 def small_table(peers, s):
-    head = ["peer", "fetches/s", "first byte p50 / p99 µs", "machine CPU µs/fetch", "proxy CPU µs/fetch", "failed",
-            "p50 × nginx", "CPU × nginx", "p50 × HAProxy", "CPU × HAProxy"]
+    head = ["peer", "fetches/s", "first byte p50 / p99 µs", "machine CPU µs/fetch (min)", "proxy CPU µs/fetch",
+            "failed", "p50 × nginx", "CPU × nginx", "p50 × HAProxy", "CPU × HAProxy"]
     rows = []
     for p in peers:
         v = s[p]
@@ -57,7 +59,7 @@ def small_table(peers, s):
             rows.append([p, "nothing delivered"] + ["-"] * 8)
             continue
         rows.append([p, f"{v['fps']:.0f}", f"{v['first_p50']:.0f} / {v['first_p99']:.0f}",
-                     f"{v['machine_fetch']:.0f}", f"{v['proxy_fetch']:.0f}", str(v["failed"])]
+                     f"{v['machine_fetch']:.0f} ({v['machine_fetch_min']:.0f})", f"{v['proxy_fetch']:.0f}", str(v["failed"])]
                     + [ratio(v, s.get(n), k) for n in ("nginx", "haproxy") for k in ("first_p50", "machine_fetch")])
     return markdown(head, rows)
 
