@@ -90,7 +90,7 @@ FULL_VERSION = $(call once,FULL_VERSION,$(VERSION)$(shell test -e .git && \
 
 rwildcard = $(foreach d,$(wildcard $(1)/*),$(call rwildcard,$(d),$(2)) $(filter $(2),$(d)))
 USER_SRC := $(sort $(foreach l,$(LAYERS),$(call rwildcard,user/$(l),%.c)) \
-	$(filter-out user/main.c,$(wildcard user/*.c)))
+	$(if $(filter file,$(origin LAYERS)),$(filter-out user/main.c,$(wildcard user/*.c))))
 MAIN_SRC := $(wildcard user/main.c)
 PROTO := $(wildcard proto/*.proto)
 PROTO_C := $(PROTO:proto/%.proto=$(GEN)/%.pb-c.c)
@@ -149,7 +149,8 @@ $(2)/%.bpf.o: $(1)/%.bpf.c $(BUILD)/vmlinux/vmlinux.h
 $(3)/%.skel.h: $(2)/%.bpf.o
 	$$(call say,SKEL,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$$(BPFTOOL) gen skeleton $$< name $$(subst -,_,$$*) >$$@
+	$$(Q){ echo '/* NOLINTBEGIN: generated */' && $$(BPFTOOL) gen skeleton $$< name $$(subst -,_,$$*) && \
+		echo '/* NOLINTEND */'; } >$$@
 endef
 $(eval $(call bpf_rules,bpf,$(BUILD)/bpf,$(GEN)))
 $(eval $(call bpf_rules,tests/kernel,$(BUILD)/bpf/tests,$(BUILD)/tests/kernel))
@@ -326,6 +327,7 @@ lint-cppcheck: gen
 	$(Q)$(CPPCHECK) --quiet -j2 --std=c11 --enable=warning,performance,portability --inline-suppr \
 		--suppressions-list=.cppcheck-suppressions --error-exitcode=1 \
 		--cppcheck-build-dir=$(BUILD)/lint/cppcheck -D_GNU_SOURCE= -D__GNUC__=12 -DFLIGHTSPLICE_VERSION='""' \
+		-D'LIBBPF_OPTS(t,n,...)=struct t n = {0}' -D'DECLARE_LIBBPF_OPTS(t,n,...)=struct t n = {0}' \
 		-Iuser -Ibpf/include -I$(GEN) $(TIDY_SRC)
 lint-tidy: $(TIDY_SRC:%.c=$(BUILD)/lint/%.tidy)
 

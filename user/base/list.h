@@ -46,9 +46,10 @@ static inline void list_add_head(struct list *head, struct list *n)
 
 static inline void list_del(struct list *n)
 {
-	n->prev->next = n->next;
 	/* The analyser takes the node before, freed once out of the list, for still being in it. */
-	n->next->prev = n->prev; /* NOLINT(clang-analyzer-unix.Malloc) */
+	/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
+	n->prev->next = n->next;
+	n->next->prev = n->prev;
 	list_init(n);
 }
 
