@@ -597,19 +597,18 @@ static void cancel_while_resolving(void **state)
 
 static void cancel_before_resolving(void **state)
 {
-	struct call *c[64];
+	struct call *c = *state;
+	struct dial *dials[64];
 
-	(void)state;
 	/* More look-ups than threads: most are cancelled in the queue. */
-	for (unsigned i = 0; i < ARRAY_SIZE(c); i++) {
-		call_open((void **)&c[i]);
-		c[i]->at = 1;
-		start(c[i], "localhost", 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(dials); i++) {
+		dials[i] = dial_start(&c->rig.dialer, "localhost", 1, 0, on_done, c);
+		assert_non_null(dials[i]);
 	}
-	for (unsigned i = ARRAY_SIZE(c); i-- > 0;) {
-		cancel(c[i]);
-		call_close((void **)&c[i]);
-	}
+	for (unsigned i = ARRAY_SIZE(dials); i-- > 0;)
+		dial_cancel(dials[i]);
+	rig_until(&c->rig, c->rig.loop.uv.active_reqs.count == 0);
+	assert_int_equal(c->done, 0);
 }
 
 /* The loop of a worker that ends must outlive a look-up that does not. */
@@ -667,7 +666,7 @@ int main(void)
 		call_test(cancel_while_connecting),
 		call_test(cancel_after_the_connection_came),
 		call_test(cancel_while_resolving),
-		cmocka_unit_test(cancel_before_resolving),
+		call_test(cancel_before_resolving),
 		cmocka_unit_test(loop_with_a_lookup_left),
 	};
 

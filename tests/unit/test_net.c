@@ -740,7 +740,8 @@ static void foreign_address_is_an_error(void **state)
 static void ipv6_wildcard_takes_ipv4(void **state)
 {
 	struct addr bound;
-	int fd = open_at("::", 0, &bound);
+	int fd = open_at("::", 0, &bound), only;
+	socklen_t len = sizeof(only);
 
 	(void)state;
 	if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) {
@@ -755,6 +756,8 @@ static void ipv6_wildcard_takes_ipv4(void **state)
 	fd = open_at("::1", 0, &bound);
 	assert_true(fd >= 0);
 	assert_false(listen_is_wildcard(&bound));
+	assert_int_equal(getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &len), 0);
+	assert_int_equal(only, 1);
 	assert_false(can_connect("127.0.0.1", addr_port(&bound)));
 	assert_true(can_connect("::1", addr_port(&bound)));
 	close(fd);

@@ -83,11 +83,11 @@ static void tell(struct tcp_port *t)
 
 /*
  * Nobody reads, and yet each segment that arrives is one more edge: not worth a
- * system call the first time, but then it is.
+ * system call the first time, but then it is. The peer's FIN stays of interest.
  */
 static void tcp_unregister_read(struct tcp_port *t)
 {
-	uint32_t events = t->registered & ~(uint32_t)EV_READ;
+	uint32_t events = t->registered & ~(uint32_t)EPOLLIN;
 
 	if (!loop_mod(t->pool->loop, &t->watch, events))
 		t->registered = events;

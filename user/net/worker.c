@@ -183,7 +183,9 @@ static void publish(struct worker *w)
 	const struct worker_shared *shared = w->shared;
 	uint64_t now = w->loop->now_ns, after;
 
-	if (w->publish_at == UINT64_MAX && shared->publish && !session_idle(w->session))
+	if (!shared->publish)
+		return;
+	if (w->publish_at == UINT64_MAX && !session_idle(w->session))
 		w->publish_at = now + PUBLISH_FIRST;
 	if (w->publish_at > now)
 		return;
