@@ -61,7 +61,7 @@ write_if_changed = @mkdir -p $(@D); printf '%s\n' '$(subst ','\'',$(1))' | cmp -
 
 # ---------------------------------------------------------------- flags
 
-PACKAGES := libuv libnghttp2 libprotobuf-c libbpf jansson libmicrohttpd libcap-ng libseccomp
+PACKAGES := libuv libnghttp2 libprotobuf-c libbpf jansson libmicrohttpd libcap-ng libseccomp ncursesw
 # Asked at most once, and not before something is compiled: `make check` has to start on a machine
 # that does not have them yet.
 once = $(eval $(1) := $(2))$($(1))

@@ -25,7 +25,9 @@
 
 #include "base/version.h"
 #include "cli/cli.h"
+#include "cli/look.h"
 #include "config/config.h"
+#include "datapath/board_read.h"
 #include "datapath/relay.h"
 #include "datapath/selftest_cmd.h"
 #include "kernel.h"
@@ -315,12 +317,12 @@ static unsigned collect_streams(void *ctx, unsigned timeout_ms, struct streams *
 {
 	struct serve *s = ctx;
 	struct timespec until = deadline_in(timeout_ms);
-	struct collect *c = collect_new(into, s->n_workers);
-	unsigned missing;
+	unsigned missing, n = s->n_workers;
+	struct collect *c = collect_new(into, n);
 
 	if (!c)
-		return s->n_workers;
-	for (unsigned i = 0; i < s->n_workers; i++) {
+		return n;
+	for (unsigned i = 0; i < n; i++) {
 		struct collect_task *t = malloc(sizeof(*t));
 
 		if (t)
@@ -741,11 +743,24 @@ out:
 	return code;
 }
 
+static int run_look(int argc, char **argv, char **envp)
+{
+	static const struct look_source source = { board_read, board_read_free };
+
+	(void)envp;
+	return look_main(&source, argc, argv);
+}
+
 int main(int argc, char **argv, char **envp)
 {
 	static const struct cli_command commands[] = {
 		{ "serve", "[flags]", "run the proxy in the foreground", run_serve },
 		{ "selftest", "[--json]", "judge this kernel's splicing", selftest_main },
+		{ "streams", "[flags]", "results on their way, and what each waits for", run_look },
+		{ "executors", "[flags]", "executors in use", run_look },
+		{ "clients", "[flags]", "connected clients", run_look },
+		{ "stats", "[flags]", "counters, and what was dropped or refused", run_look },
+		{ "top", "[flags]", "all of that on the whole screen, with rates", run_look },
 	};
 
 	return cli_dispatch(commands, ARRAY_SIZE(commands), argc, argv, envp);

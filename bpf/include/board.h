@@ -63,7 +63,8 @@ struct board_stream {
 	char opened[BOARD_TIME_LEN];
 	__u64 since_unix_ms;
 	__u64 opened_unix_ms;
-	__u32 stream_id; /* HTTP/2, on the client's connection */
+	__u64 written_unix_ms; /* when all this was so */
+	__u32 stream_id;       /* HTTP/2, on the client's connection */
 	__u32 client_number;
 	__u32 executor_number;
 	/*
@@ -178,7 +179,7 @@ struct board_build {
 
 /* The layout is a contract with readers of another build. */
 _Static_assert(sizeof(struct board_key) == 8, "board_key");
-_Static_assert(sizeof(struct board_stream) == 472, "board_stream");
+_Static_assert(sizeof(struct board_stream) == 480, "board_stream");
 _Static_assert(__builtin_offsetof(struct board_stream, bytes) == 376, "board_stream: texts");
 _Static_assert(sizeof(struct board_client) == 224, "board_client");
 _Static_assert(sizeof(struct board_executor) == 248, "board_executor");

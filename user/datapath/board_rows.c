@@ -149,6 +149,7 @@ void board_stream_row(struct board_stream *to, const struct stream_view *v,
 	to->opened_unix_ms = board_clock_ms(c, v->age_ns);
 	board_clock_text(c, to->since_unix_ms, to->since);
 	board_clock_text(c, to->opened_unix_ms, to->opened);
+	to->written_unix_ms = c->now_unix_ms;
 	to->stream_id = v->stream_id;
 	to->client_number = v->client_number;
 	to->executor_number = v->executor_number;
