@@ -90,6 +90,22 @@ static void small_top_ups_wait(void **state)
 	assert_int_equal(ledger_grant(&v), MiB);
 }
 
+/* Streams of one connection share its window, so that little has to be held here. */
+static void shares(void **state)
+{
+	struct ledger_view v = view();
+
+	(void)state;
+	v.streams = 8;
+	v.client_cap = 64 * MiB;
+	assert_int_equal(ledger_grant(&v), 5 * MiB / 8);
+	v.conn_window = -5; /* the client has fallen behind: what is lent is shared, too */
+	assert_int_equal(ledger_grant(&v), LEDGER_LEND / 8);
+	v.client_cap = 2 * MiB;
+	v.conn_window = 5 * MiB;
+	assert_int_equal(ledger_grant(&v), 2 * MiB / 8);
+}
+
 /* However much the others take, nobody is left without LEDGER_FLOOR: no stream waits for memory. */
 static void nobody_starves(void **state)
 {
@@ -140,6 +156,7 @@ int main(void)
 		cmocka_unit_test(large_windows_are_used_whole),
 		cmocka_unit_test(small_windows_are_lent_to),
 		cmocka_unit_test(small_top_ups_wait),
+		cmocka_unit_test(shares),
 		cmocka_unit_test(nobody_starves),
 		cmocka_unit_test(strict_never_exceeds),
 	};

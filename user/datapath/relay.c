@@ -28,7 +28,11 @@
 #include "session/state.h"
 
 #define HEADROOM 16u /* before the first byte received, see forward_block() */
-#define RECV_MIN 4096u
+/*
+ * A whole number of frames of the usual size: a full receive ends between two frames
+ * and leaves nothing to be moved to the front.
+ */
+#define RECV_SPAN (17u * (H2_HEADER_LEN + H2_DEFAULT_FRAME_SIZE))
 #define ROUNDS 4 /* recv() calls per wake-up: other connections wait, too */
 
 /* One walk over what an upstream has received. */
@@ -626,7 +630,6 @@ static struct chunk *rx_chunk(struct upstream *u)
 		c->start = HEADROOM;
 		c->end = HEADROOM + len;
 	}
-	assert(chunk_room(c) >= RECV_MIN);
 	return c;
 }
 
@@ -658,7 +661,7 @@ static void relay_readable(struct upstream *u)
 		c = rx_chunk(u);
 		if (!c)
 			return;
-		room = chunk_room(c);
+		room = chunk_len(c) < RECV_SPAN ? RECV_SPAN - chunk_len(c) : chunk_room(c);
 		n = spliced_receive(u, c->data + c->end, room);
 		if (n == -EAGAIN)
 			break;

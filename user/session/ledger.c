@@ -40,14 +40,14 @@ static uint32_t grant_strict(const struct ledger_view *v)
 
 uint32_t ledger_grant(const struct ledger_view *v)
 {
-	int64_t window = min_i64(v->stream_window, v->conn_window);
 	uint64_t outstanding = v->granted + v->held;
-	uint64_t target = max_u64(LEDGER_LEND, (uint64_t)max_i64(window, 0));
-	uint64_t grant;
+	uint64_t share = max_u64(LEDGER_LEND, (uint64_t)max_i64(v->conn_window, 0)) / v->streams;
+	uint64_t target, grant;
 
 	if (v->strict)
 		return grant_strict(v);
-	target = min_u64(target, v->client_cap / v->streams);
+	target = max_u64(LEDGER_LEND, (uint64_t)max_i64(v->stream_window, 0));
+	target = min_u64(target, min_u64(share, v->client_cap / v->streams));
 	target = max_u64(target, LEDGER_FLOOR);
 	if (outstanding >= target)
 		return 0;

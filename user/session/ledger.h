@@ -12,12 +12,12 @@
  * bound is the target computed here:
  *
  *   - as much as the client's windows allow, so that a large window is used
- *     whole and nothing waits here,
- *   - but at least LEDGER_LEND: with small windows the executor's next bytes are
- *     then already here when the client's WINDOW_UPDATE comes, and the second
- *     round trip is off the path (docs/decisions/0002),
- *   - at most an equal share of the client's --client-inflight, so that a stream
- *     that nobody reads never takes what its siblings need,
+ *     whole and nothing waits here; of the connection's window, and of
+ *     --client-inflight, an equal share for each stream, so that one that nobody
+ *     reads never takes what its siblings need;
+ *   - but at least LEDGER_LEND for the client as a whole: with small windows the
+ *     executor's next bytes are then already here when the client's WINDOW_UPDATE
+ *     comes, and the second round trip is off the path (docs/decisions/0002);
  *   - and never less than LEDGER_FLOOR, so that no stream has to wait for
  *     another one's memory.
  *
