@@ -51,7 +51,7 @@ struct serve {
 	struct policy *policy;
 	struct kernel *kernel;
 	struct worker_shared shared;
-	struct worker_listener *listeners; /* [worker * n_listen + address]; fd -1 = not ours */
+	struct worker_listener *listeners; /* see listeners_of(); fd -1 = not ours */
 	struct worker **workers;
 	struct emit *emits;
 	const struct session_stats **stats;
@@ -120,6 +120,11 @@ static bool fall_back_to_ipv4(struct serve *s, struct addr *a, int err)
 	return true;
 }
 
+static struct worker_listener *listeners_of(struct serve *s, unsigned worker)
+{
+	return s->listeners + (size_t)worker * s->config->n_listen;
+}
+
 /* The sockets of all workers for one address; with port 0 the first one's port is everybody's. */
 static int open_address(struct serve *s, unsigned index, struct addr a)
 {
@@ -129,7 +134,7 @@ static int open_address(struct serve *s, unsigned index, struct addr a)
 	if (r && fall_back_to_ipv4(s, &a, r))
 		r = listen_probe(&a);
 	for (unsigned w = 0; !r && w < s->config->workers; w++) {
-		struct worker_listener *l = &s->listeners[w * s->config->n_listen + index];
+		struct worker_listener *l = listeners_of(s, w) + index;
 
 		r = listen_open(&a, &l->bound, &step);
 		if (r < 0 && !w && fall_back_to_ipv4(s, &a, r))
@@ -234,13 +239,13 @@ static int build_policy(struct serve *s)
 
 /* ---- live streams, for the admin server ---- */
 
-/* One question to all workers. Whoever lets go last frees it. */
+/* One question to all workers. Freed by the last of them and the asker to let go of it. */
 struct collect {
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	struct streams *into; /* NULL: nobody waits any more */
-	unsigned waiting;     /* workers that have not answered */
-	unsigned refs;
+	unsigned waiting;     /* workers that have been asked and have not answered */
+	unsigned failed;      /* workers without memory for an answer */
 };
 
 struct collect_task {
@@ -248,24 +253,24 @@ struct collect_task {
 	struct collect *c;
 };
 
-/* Takes the lock, gives one reference up. */
-static void collect_answer(struct collect *c, struct streams *found, bool is_worker)
+static struct collect *collect_new(struct streams *into)
 {
-	bool last;
+	struct collect *c = malloc(sizeof(*c));
+	pthread_condattr_t attr;
 
-	pthread_mutex_lock(&c->lock);
-	if (found && c->into)
-		streams_merge(c->into, found);
-	if (is_worker) {
-		c->waiting -= found != NULL;
-		pthread_cond_signal(&c->answered);
-	} else {
-		c->into = NULL;
-	}
-	last = --c->refs == 0;
-	pthread_mutex_unlock(&c->lock);
-	if (!last)
-		return;
+	if (!c)
+		return NULL;
+	*c = (struct collect){ .into = into };
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->answered, &attr);
+	pthread_condattr_destroy(&attr);
+	return c;
+}
+
+static void collect_free(struct collect *c)
+{
 	pthread_cond_destroy(&c->answered);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
@@ -275,28 +280,42 @@ static void collect_on_worker(struct worker_task *task, struct worker *w)
 {
 	struct collect_task *t = container_of(task, struct collect_task, task);
 	struct streams *found = streams_new();
+	struct collect *c = t->c;
+	bool last;
 
+	free(t);
 	if (found)
 		session_each_stream(worker_session(w), streams_add, found);
-	collect_answer(t->c, found, true);
+	pthread_mutex_lock(&c->lock);
+	if (found && c->into)
+		streams_merge(c->into, found);
+	c->failed += !found;
+	c->waiting--;
+	last = !c->waiting && !c->into;
+	pthread_cond_signal(&c->answered);
+	pthread_mutex_unlock(&c->lock);
+	if (last)
+		collect_free(c);
 	streams_free(found);
-	free(t);
 }
 
-static struct collect *collect_new(struct streams *into, unsigned n_workers)
+static bool collect_ask(struct collect *c, struct worker *w)
 {
-	struct collect *c = malloc(sizeof(*c));
-	pthread_condattr_t attr;
+	struct collect_task *t = malloc(sizeof(*t));
 
-	if (!c)
-		return NULL;
-	*c = (struct collect){ .into = into, .waiting = n_workers, .refs = n_workers + 1 };
-	pthread_mutex_init(&c->lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&c->answered, &attr);
-	pthread_condattr_destroy(&attr);
-	return c;
+	if (!t)
+		return false;
+	*t = (struct collect_task){ { .fn = collect_on_worker }, c };
+	pthread_mutex_lock(&c->lock);
+	c->waiting++;
+	pthread_mutex_unlock(&c->lock);
+	if (worker_post(w, &t->task))
+		return true;
+	pthread_mutex_lock(&c->lock);
+	c->waiting--;
+	pthread_mutex_unlock(&c->lock);
+	free(t);
+	return false;
 }
 
 static struct timespec deadline_in(unsigned ms)
@@ -317,29 +336,23 @@ static unsigned collect_streams(void *ctx, unsigned timeout_ms, struct streams *
 {
 	struct serve *s = ctx;
 	struct timespec until = deadline_in(timeout_ms);
-	unsigned missing, n = s->n_workers;
-	struct collect *c = collect_new(into, n);
+	struct collect *c = collect_new(into);
+	unsigned missing = 0;
+	bool last;
 
 	if (!c)
-		return n;
-	for (unsigned i = 0; i < n; i++) {
-		struct collect_task *t = malloc(sizeof(*t));
-
-		if (t)
-			*t = (struct collect_task){ { .fn = collect_on_worker }, c };
-		if (!t || !worker_post(s->workers[i], &t->task)) {
-			free(t);
-			collect_answer(c, NULL, true);
-		}
-	}
+		return s->n_workers;
+	for (unsigned i = 0; i < s->n_workers; i++)
+		missing += !collect_ask(c, s->workers[i]);
 	pthread_mutex_lock(&c->lock);
-	/* refs counts those that may still answer, waiting also those that cannot. */
-	while (c->waiting && c->refs > 1)
-		if (pthread_cond_timedwait(&c->answered, &c->lock, &until))
-			break;
-	missing = c->waiting;
+	while (c->waiting && !pthread_cond_timedwait(&c->answered, &c->lock, &until))
+		;
+	missing += c->waiting + c->failed;
+	c->into = NULL;
+	last = !c->waiting;
 	pthread_mutex_unlock(&c->lock);
-	collect_answer(c, NULL, false);
+	if (last)
+		collect_free(c);
 	return missing;
 }
 
@@ -412,7 +425,7 @@ static int make_workers(struct serve *s)
 	s->shared.told_arg = s;
 	while (s->n_workers < n) {
 		unsigned i = s->n_workers;
-		struct worker_listener *l = &s->listeners[i * s->config->n_listen];
+		struct worker_listener *l = listeners_of(s, i);
 
 		s->emits[i] = (struct emit){ .log = s->log, .worker = i };
 		r = worker_new(&s->shared, i, l, s->config->n_listen, &emit_log_ops, &s->emits[i],
