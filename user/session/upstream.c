@@ -672,7 +672,8 @@ static void on_goaway(struct upstream *u, const uint8_t *payload)
 	list_for_each_safe (pos, tmp, &u->streams) {
 		struct stream *s = list_entry(pos, struct stream, on_up);
 
-		if (s->id + u->delta <= last)
+		/* One that it is answering already is not one that it "will not process". */
+		if (s->id + u->delta <= last || s->state != STREAM_SENT)
 			continue;
 		stream_detach(s, H2_NO_ERROR);
 		if (may_retry(s))
@@ -747,10 +748,17 @@ bool upstream_charge(struct upstream *u)
 void upstream_control(struct upstream *u, const struct h2_frame *f, const uint8_t *payload)
 {
 	struct stream *s = NULL;
+	char x[TICKET_HOST_MAX + 8];
 	uint8_t *p;
 
 	if (!upstream_charge(u))
 		return;
+	if (f->stream > u->last_id && (f->type == H2_RST_STREAM || f->type == H2_WINDOW_UPDATE)) {
+		upstream_fail(u, GRPC_UNKNOWN, END_EXECUTOR, H2_PROTOCOL_ERROR,
+			      "executor %s: protocol error: %s on an idle stream", name(u, x),
+			      h2_type_name(f->type));
+		return;
+	}
 	if (f->stream && u->route && f->stream > u->delta) {
 		s = stream_find(u->route->client, f->stream - u->delta);
 		if (s && (s->up != u || s->response_ended))
