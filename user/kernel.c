@@ -35,7 +35,7 @@ static void say(struct kernel *k, enum config_log_level level, const char *what,
 	log_end(&l);
 }
 
-/* Measured: docs/decisions/0003. */
+/* Measured: docs/decisions/0004. */
 static bool wants_kernel(const struct config *c, const char **ret_why)
 {
 	*ret_why = "";

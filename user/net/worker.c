@@ -91,6 +91,7 @@ static void on_trouble(void *arg, enum accept_trouble what, int err, const struc
 
 	switch (what) {
 	case ACCEPT_REFUSED:
+		session_refused(w->session);
 		w->emit->event(w->emit_ctx, &refused);
 		break;
 	case ACCEPT_PAUSED:

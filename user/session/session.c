@@ -88,6 +88,11 @@ void session_accept(struct session *s, struct port *port)
 	client_accept(s, port);
 }
 
+void session_refused(struct session *s)
+{
+	STAT_ADD(s, clients_refused, 1);
+}
+
 void session_run(struct session *s)
 {
 	s->now = s->env.ops->now(s->env.ctx);

@@ -25,6 +25,9 @@ void session_free(struct session *s);
  */
 void session_accept(struct session *s, struct port *port);
 
+/* A connection was turned away before it became a client (--max-clients): counts it. */
+void session_refused(struct session *s);
+
 /*
  * The loop's part: run due timers, then sleep until session_next_deadline() at
  * the latest (absolute, env clock; UINT64_MAX = nothing to wait for).

@@ -31,6 +31,8 @@
  */
 #include "session/state.h"
 
+/* Below this, credit is a round trip for each few frames, and lending is worth more. */
+#define AUTO_WINDOW_MIN (1 * MiB)
 #define GRANT_RETRY (1 * NSEC_PER_MSEC)
 #define GRANT_RETRY_MAX (100 * NSEC_PER_MSEC)
 #define LEAVE_RETRY (2 * NSEC_PER_MSEC)
@@ -69,6 +71,13 @@ static const char *ineligible(const struct upstream *u, bool *ret_large)
 		return ss->env.splice_why ? ss->env.splice_why : "no kernel datapath";
 	if (u->delta)
 		return "reused connection";
+	if (ss->env.config->datapath == DATAPATH_AUTO) {
+		/* Measured: docs/decisions/0004. */
+		if (c->settings.initial_window_size < AUTO_WINDOW_MIN)
+			return "small windows";
+		if (u->n_streams > 1)
+			return "several streams";
+	}
 	if (c->splice)
 		return "client is leaving another splice";
 	if (c->closing || c->eof || c->broken || u->state != UPSTREAM_READY)
