@@ -36,7 +36,7 @@ static void forget(struct rates *r)
 {
 	free(r->points);
 	free(r->sorted);
-	*r = (struct rates){ NULL };
+	*r = (struct rates){ .points = NULL };
 }
 
 void rates_free(struct rates *r)

@@ -118,7 +118,7 @@ static int read_hash(const char *folder, const char *name, unsigned instance,
 		     const struct target *t)
 {
 	struct bpf_map_info info;
-	struct batch b = { NULL };
+	struct batch b = { .values = NULL };
 	int fd = map_open(folder, name, &info), r;
 
 	if (fd < 0)
