@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "session/response.h"
 #include "session/state.h"
 
 #define HEADROOM 16u /* before the first byte received, see forward_block() */
@@ -180,6 +181,22 @@ static void ended_on_data(struct walk *w, struct stream *s)
 		      EXECUTOR(w->u));
 }
 
+/* DATA that no stream waits for. It may have crossed our reset, within the credit of then. */
+static void stray_data(struct walk *w, const struct h2_frame *f)
+{
+	struct upstream *u = w->u;
+	bool idle = f->stream > u->last_id, late = !idle && f->length <= u->owed;
+
+	STAT_ADD(u->session, dropped[late ? DROP_STREAM_CLOSED : DROP_VIOLATION], f->length);
+	if (!late)
+		violation(w, idle ? H2_PROTOCOL_ERROR : H2_STREAM_CLOSED,
+			  idle ? "DATA on an idle stream" : "DATA on a closed stream");
+	else if (f->length)
+		u->owed -= f->length;
+	else
+		(void)upstream_charge(u);
+}
+
 static void on_data(struct walk *w, const struct h2_frame *f, uint8_t *p)
 {
 	struct session *ss = w->u->session;
@@ -190,11 +207,7 @@ static void on_data(struct walk *w, const struct h2_frame *f, uint8_t *p)
 	upstream_received(w->u, size);
 	STAT_ADD(ss, data_in, size);
 	if (!s) {
-		STAT_ADD(ss,
-			 dropped[f->stream > w->u->last_id ? DROP_VIOLATION : DROP_STREAM_CLOSED],
-			 size);
-		if (f->stream > w->u->last_id)
-			violation(w, H2_PROTOCOL_ERROR, "DATA on an idle stream");
+		stray_data(w, f);
 		return;
 	}
 	if (size > s->granted || s->state != STREAM_HEAD ||
@@ -240,39 +253,21 @@ struct block {
 	uint8_t flags;    /* of HEADERS */
 	uint8_t *content; /* contiguous block */
 	uint32_t len;
-	struct chunk *copy; /* holds content when there are CONTINUATIONs */
-	/* decoded */
-	int status, grpc_status; /* -1: not there */
+	struct chunk *copy;   /* holds content when there are CONTINUATIONs */
+	struct response says; /* decoded */
 	struct hpack_scan scan;
 	uint8_t *again; /* written anew, when it does not comply */
 	size_t again_len;
 };
 
-static int number(const struct hpack_field *f)
-{
-	int v = 0;
-
-	if (!f->value_len || f->value_len > 3)
-		return -1;
-	for (size_t i = 0; i < f->value_len; i++) {
-		if (f->value[i] < '0' || f->value[i] > '9')
-			return -1;
-		v = v * 10 + (f->value[i] - '0');
-	}
-	return v;
-}
-
 static int block_field(void *arg, const struct hpack_field *f)
 {
 	struct block *b = arg;
+	int r = response_field(&b->says, f);
 
-	if (f->name_len == 7 && !memcmp(f->name, ":status", 7))
-		b->status = number(f);
-	else if (f->name_len == 11 && !memcmp(f->name, "grpc-status", 11))
-		b->grpc_status = number(f) < 0 ? 2 : number(f);
-	if (b->again)
-		return hpack_encode(b->again, UPSTREAM_HEADER_LIST_MAX, &b->again_len, f);
-	return 0;
+	if (!r && b->again)
+		r = hpack_encode(b->again, UPSTREAM_HEADER_LIST_MAX, &b->again_len, f);
+	return r;
 }
 
 /*
@@ -287,7 +282,7 @@ static int block_gather(struct walk *w, uint8_t *p, uint8_t *end, struct block *
 	const uint8_t *content;
 	uint32_t len, unused;
 
-	*b = (struct block){ .first = p, .flags = f.flags, .status = -1, .grpc_status = -1 };
+	*b = (struct block){ .first = p, .flags = f.flags, .says = RESPONSE_NONE };
 	for (;;) {
 		q += H2_HEADER_LEN + f.length;
 		b->frames++;
@@ -303,10 +298,14 @@ static int block_gather(struct walk *w, uint8_t *p, uint8_t *end, struct block *
 		if (end - q < H2_HEADER_LEN)
 			return 0;
 		f = h2_frame_get(q);
-		if (f.type != H2_CONTINUATION || f.stream != h2_frame_get(p).stream ||
-		    f.length > H2_DEFAULT_FRAME_SIZE) {
+		if (f.type != H2_CONTINUATION || f.stream != h2_frame_get(p).stream) {
 			*ret_error = H2_PROTOCOL_ERROR;
 			*ret_what = "header block without its end";
+			return -1;
+		}
+		if (f.length > H2_DEFAULT_FRAME_SIZE) {
+			*ret_error = H2_FRAME_SIZE_ERROR;
+			*ret_what = "CONTINUATION";
 			return -1;
 		}
 	}
@@ -437,22 +436,33 @@ static bool forward_block(struct walk *w, struct stream *s, struct block *b)
 	return ok;
 }
 
+/* A message that must not be forwarded: the stream ends, its siblings go on (RFC 9113 8.1.1). */
+static void malformed(struct walk *w, struct stream *s, const char *what)
+{
+	if (!flush(w))
+		return;
+	stream_detach(s, H2_PROTOCOL_ERROR);
+	answer_status(s, GRPC_UNKNOWN, END_EXECUTOR, "%s: protocol error: %s", EXECUTOR(w->u),
+		      what);
+}
+
 static void on_block(struct walk *w, struct stream *s, struct block *b)
 {
 	bool end = b->flags & H2_FLAG_END_STREAM;
 	bool head = s->state == STREAM_SENT;
+	const char *what = response_malformed(&b->says, head, end);
 
 	s->rx_ns = s->progress_ns = w->u->session->now;
-	if (head && !end && b->status >= 100 && b->status < 200) {
-		forward_block(w, s, b); /* informational: the head is still to come */
+	if (what) {
+		malformed(w, s, what);
 		return;
 	}
-	if ((!head && !end) || (head && b->status < 0)) {
-		violation(w, H2_PROTOCOL_ERROR,
-			  head ? "response without :status" : "trailers without END_STREAM");
+	if (response_informational(&b->says)) {
+		if (upstream_charge(w->u))
+			forward_block(w, s, b); /* the head is still to come */
 		return;
 	}
-	if (end && b->grpc_status < 0 && (!head || b->status == 200)) {
+	if (end && b->says.grpc_status < 0 && (!head || b->says.status == 200)) {
 		/* Some clients would take it for success. */
 		if (!flush(w))
 			return;
@@ -466,9 +476,9 @@ static void on_block(struct walk *w, struct stream *s, struct block *b)
 	if (head)
 		stream_set_state(s, STREAM_HEAD);
 	if (end) {
-		s->grpc_status = b->grpc_status;
-		if (b->grpc_status)
-			stream_reason(s, "executor: grpc-status %d", b->grpc_status);
+		s->grpc_status = b->says.grpc_status;
+		if (b->says.grpc_status)
+			stream_reason(s, "executor: grpc-status %d", b->says.grpc_status);
 		s->response_ended = true;
 		list_add_tail(&w->finished, &s->wait); /* ends when the pieces have been sent */
 	}
@@ -498,13 +508,16 @@ static uint32_t on_headers(struct walk *w, uint8_t *p, uint8_t *end)
 	s = find(w, f.stream);
 	if (r == -ENOMEM)
 		w->u->broken = ENOMEM;
-	else if (r)
-		violation(w, H2_COMPRESSION_ERROR,
-			  r == -E2BIG ? "header list too large" : "header block does not decode");
-	else if (s)
-		on_block(w, s, &b);
+	else if (r == -EBADMSG)
+		violation(w, H2_COMPRESSION_ERROR, "header block does not decode");
 	else if (f.stream > w->u->last_id)
 		violation(w, H2_PROTOCOL_ERROR, "HEADERS on an idle stream");
+	else if (!s)
+		(void)upstream_charge(w->u); /* crossed our reset, or is nobody's */
+	else if (r)
+		malformed(w, s, r == -EPROTO ? "illegal field" : "header list too large");
+	else
+		on_block(w, s, &b);
 	block_free(w, &b);
 	return size;
 }
@@ -550,7 +563,7 @@ static void walk_frames(struct walk *w)
 		}
 		if (f.type == H2_HEADERS) {
 			size = on_headers(w, p, end);
-			if (!size)
+			if (!size || !w->chunk)
 				return;
 		} else {
 			w->chunk->start += size;

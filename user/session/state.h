@@ -182,7 +182,7 @@ struct client {
 	struct list routes;
 	struct list paused; /* upstreams that wait for our socket */
 	struct outq out;
-	uint64_t queued; /* out.data as session.queued knows it */
+	uint64_t queued;           /* out.data as session.queued knows it */
 	struct port *tx;           /* where output goes: port, or the splice's */
 	struct splice *splice;     /* NULL: relay only */
 	struct upstream *spliced;  /* the upstream of the splice, NULL once it has ended */
@@ -246,6 +246,7 @@ struct upstream {
 	struct h2_settings settings;
 	int64_t send_window;   /* connection window for our requests */
 	uint32_t recv_unacked; /* DATA received and not yet credited back */
+	uint64_t owed;         /* credit of streams that we reset: so much DATA of them may come */
 	bool reused;           /* served another client before */
 	bool spoiled;          /* a stream was reset: not fit for reuse */
 	bool ping_out;

@@ -367,6 +367,8 @@ void stream_detach(struct stream *s, uint32_t h2_error)
 	note_datapath(s);
 	s->up = NULL;
 	list_del(&s->on_up);
+	if (!s->response_ended && h2_error != H2_NO_ERROR)
+		u->owed += s->granted;
 	stream_account(s, -(int64_t)s->granted, 0);
 	if (h2_error != H2_NO_ERROR && u->state != UPSTREAM_CLOSED) {
 		u->spoiled = true;

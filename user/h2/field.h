@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* field.h - what a header field may look like, in requests, responses and trailers alike. */
+#ifndef FS_H2_FIELD_H
+#define FS_H2_FIELD_H
+
+#include "h2/hpack.h"
+
+/* Both compare whole strings, as they are: names are lower case in HTTP/2. */
+bool hpack_name_is(const struct hpack_field *f, const char *name);
+bool hpack_value_is(const struct hpack_field *f, const char *value);
+
+/*
+ * RFC 9113 8.2.1: a name in lower case, no control characters in either; 8.2.2: nothing
+ * that belongs to a connection. A message with a field that is not legal is malformed and
+ * must not be forwarded. Blanks around a value are let pass: gRPC has them in messages.
+ */
+bool hpack_field_legal(const struct hpack_field *f);
+
+#endif
