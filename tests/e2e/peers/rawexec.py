@@ -89,6 +89,7 @@ class RawConnection:
         with self.cond:
             self.closed = how
             self.cond.notify_all()
+        self.finish()
 
     def wait(self, predicate, what, seconds=WAIT_SECONDS):
         with self.cond:
