@@ -66,6 +66,20 @@ def _(t):
     check_clean(t.client(p).get(t.executor(script)).wait_done(), SMALL)
 
 
+@case("deadline/early-heads-are-no-answer")
+def _(t):
+    """103 again and again is not the head that --response-timeout waits for."""
+    def script(call):
+        call.wait_request()
+        while not call.released_at:
+            call.link.raw(wire.frame(wire.HEADERS, wire.END_HEADERS, call.number, b"\x08\x03103"))
+            time.sleep(0.05)
+    begin = time.monotonic()
+    s = t.client(t.proxy("--response-timeout", "500ms")).get(t.executor(script)).wait_done(within(4))
+    check(s.status == 4 and s.message.startswith("flightsplice:"), "got %s", s.describe())
+    return between(s, begin, 0.5, 0.5)
+
+
 PING_WAIT = 10  # what the proxy gives an executor to answer its PING
 
 

@@ -108,7 +108,7 @@ def _(t):
     return f"{count} connections, {speed}; {pool:.0f} kept; {before} descriptors before and {p.descriptors()} after"
 
 
-@case("volume/clients-killed-at-full-rate", naive="pass", limit=120)
+@case("volume/clients-killed-at-full-rate", limit=120)
 def _(t):
     """Clients die by SIGKILL at random moments under full load; another client's stream is right to the byte."""
     rnd = random.Random(11)
