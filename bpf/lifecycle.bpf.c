@@ -76,27 +76,27 @@ static __always_inline void fill_addresses(struct abi_conn *c, struct bpf_sock_o
 static __always_inline void tell(const struct abi_watch *watch, __u32 kind, __u32 code,
 				 __u64 cookie)
 {
-	struct abi_event e = {
-		.kind = kind,
-		.code = code,
-		.cookie = cookie,
-		.role = watch->role,
-	};
-
-	emit(watch->worker, &e);
+	emit(watch->worker, kind, code, 0, 0, cookie, watch->role);
 }
+
+static const struct abi_conn no_conn;
 
 static __always_inline void established(struct bpf_sock_ops *ops, struct abi_watch *watch)
 {
-	struct abi_conn conn = { .role = watch->role, .worker = watch->worker };
 	__u64 cookie = bpf_get_socket_cookie(ops);
+	struct abi_conn *conn;
 
 	bpf_sock_ops_cb_flags_set(ops, BPF_SOCK_OPS_STATE_CB_FLAG | BPF_SOCK_OPS_RETRANS_CB_FLAG |
 					       BPF_SOCK_OPS_RTT_CB_FLAG);
-	conn.established_ns = conn.changed_ns = bpf_ktime_get_ns();
-	conn.state = BPF_TCP_ESTABLISHED;
-	fill_addresses(&conn, ops);
-	bpf_map_update_elem(&conns, &cookie, &conn, BPF_ANY);
+	bpf_map_update_elem(&conns, &cookie, &no_conn, BPF_ANY);
+	conn = bpf_map_lookup_elem(&conns, &cookie);
+	if (conn) {
+		conn->role = watch->role;
+		conn->worker = watch->worker;
+		conn->established_ns = conn->changed_ns = bpf_ktime_get_ns();
+		conn->state = BPF_TCP_ESTABLISHED;
+		fill_addresses(conn, ops);
+	}
 	tell(watch, ABI_EVENT_OPEN, BPF_TCP_ESTABLISHED, cookie);
 }
 

@@ -83,67 +83,69 @@ static __always_inline void count(struct abi_pair *p, __u32 reason)
 
 static __always_inline int kill_pair(struct abi_pair *p, __u32 slot, __u32 reason)
 {
-	struct abi_event e = {
-		.kind = ABI_EVENT_DEAD,
-		.code = reason,
-		.slot = slot,
-		.generation = p->generation,
-	};
-
 	count(p, reason);
 	p->dead = reason;
-	emit(p->worker, &e);
+	emit(p->worker, ABI_EVENT_DEAD, reason, slot, p->generation, 0, 0);
 	return SK_DROP;
 }
 
+/*
+ * The walk's offset and counts are kept in the pair, not here: what lies in a map is unknown to the
+ * verifier, so it does not try every possible number of frames. 64 bits each, because the 6.1 verifier
+ * without CAP_PERFMON wants no two fields in one stack slot.
+ */
 struct walk {
 	struct __sk_buff *skb;
 	struct abi_pair *pair;
-	__u32 len;    /* of the skb */
-	__u32 off;    /* of the next frame header; beyond len when the last frame is open */
-	__u32 reason; /* ABI_REDIRECTED, or what stopped the walk */
-	__u32 frames; /* counted so far */
-	__u64 data;
+	__u64 len;    /* of the skb */
+	__u64 reason; /* ABI_REDIRECTED, or what stopped the walk */
 };
+
+static __always_inline void account(struct abi_pair *p, struct abi_stream *s, const __u8 *h,
+				    int sign)
+{
+	s->data += sign * (__s64)walk_length(h);
+	s->frames += sign;
+	p->data += sign * (__s64)walk_length(h);
+	p->frames += sign;
+	p->walk_off += WALK_HEADER + walk_length(h);
+}
 
 static long walk_frame(__u32 i, struct walk *w)
 {
+	struct abi_pair *p = w->pair;
 	struct abi_stream *s = NULL;
 	__u8 h[WALK_HEADER];
 
-	if (w->off >= w->len)
+	if (p->walk_off >= w->len)
 		return 1;
 	w->reason = ABI_TAP_STRADDLE;
-	if (w->off + WALK_HEADER > w->len)
+	if (p->walk_off + WALK_HEADER > w->len)
 		return 1;
 	w->reason = ABI_TAP_UNREADABLE;
-	if (bpf_skb_load_bytes(w->skb, w->off, h, sizeof(h)) < 0)
+	if (bpf_skb_load_bytes(w->skb, p->walk_off, h, sizeof(h)) < 0)
 		return 1;
-	w->reason = walk_judge(w->pair, h, &s);
+	w->reason = walk_judge(p, h, &s);
 	if (w->reason != ABI_REDIRECTED || !s)
 		return 1;
-	s->data += walk_length(h);
-	s->frames++;
-	w->data += walk_length(h);
-	w->frames++;
-	w->off += WALK_HEADER + walk_length(h);
+	s->counted = walk_stream_id(h);
+	account(p, s, h, 1);
 	return 0;
 }
 
 /* Takes back what walk_frame() counted. */
 static long unwalk_frame(__u32 i, struct walk *w)
 {
+	struct abi_pair *p = w->pair;
 	struct abi_stream *s;
 	__u8 h[WALK_HEADER];
 
-	if (bpf_skb_load_bytes(w->skb, w->off, h, sizeof(h)) < 0)
+	if (bpf_skb_load_bytes(w->skb, p->walk_off, h, sizeof(h)) < 0)
 		return 1;
-	s = walk_find(w->pair, walk_stream_id(h));
-	if (s) {
-		s->data -= walk_length(h);
-		s->frames--;
-	}
-	w->off += WALK_HEADER + walk_length(h);
+	s = walk_find_counted(p, walk_stream_id(h));
+	if (!s)
+		return 1;
+	account(p, s, h, -1);
 	return 0;
 }
 
@@ -183,25 +185,24 @@ static __always_inline __u32 take_over(struct abi_pair *p)
 static __always_inline int splice(struct __sk_buff *skb, struct abi_pair *p, __u32 slot)
 {
 	struct walk w = { .skb = skb, .pair = p, .len = skb->len };
+	__u64 frames = p->frames;
 
 	w.reason = take_over(p);
 	if (w.reason != ABI_REDIRECTED)
 		return to_tap(skb, p, slot, w.reason);
-	w.off = p->remaining;
+	p->walk_off = p->remaining;
 	bpf_loop(ABI_SKB_FRAMES, walk_frame, &w, 0);
-	if (w.reason == ABI_REDIRECTED && w.off < w.len)
+	if (w.reason == ABI_REDIRECTED && p->walk_off < w.len)
 		w.reason = ABI_TAP_MANY;
 	if (w.reason != ABI_REDIRECTED) {
-		w.off = p->remaining;
-		bpf_loop(w.frames, unwalk_frame, &w, 0);
+		p->walk_off = p->remaining;
+		bpf_loop(p->frames - frames, unwalk_frame, &w, 0);
 		return to_tap(skb, p, slot, w.reason);
 	}
 	if (bpf_sk_redirect_map(skb, &clients, slot, 0) != SK_PASS)
 		return kill_pair(p, slot, ABI_DROP_NO_CLIENT);
-	p->remaining = w.off - w.len;
+	p->remaining = p->walk_off - w.len;
 	p->redirected += w.len;
-	p->data += w.data;
-	p->frames += w.frames;
 	p->fast = 1;
 	count(p, ABI_REDIRECTED);
 	return SK_PASS;

@@ -97,8 +97,9 @@ struct abi_stream {
 	 * stream's credit less what userspace itself has counted of it.
 	 */
 	__u64 limit;
-	__u64 data; /* kernel: flow-controlled bytes of frames whose header was redirected */
-	__u64 pad;
+	__u64 data;    /* kernel: flow-controlled bytes of frames whose header was redirected */
+	__u32 counted; /* kernel: the id for which it counted last; user clears it with the entry */
+	__u32 pad;
 };
 
 /*
@@ -129,7 +130,8 @@ struct abi_pair {
 	__u64 redirected; /* bytes sent to C */
 	__u64 data;       /* flow-controlled bytes of all streams, as in abi_stream */
 	__u64 frames;     /* DATA frames redirected */
-	__u64 excursions; /* times that the fast path was left */
+	__u32 excursions; /* times that the fast path was left */
+	__u32 walk_off;   /* scratch: of the next frame header in the skb being walked */
 	__u32 remaining;  /* bytes that the frame at the fast path's end still lacks */
 	__u32 dead;       /* 0, or the enum abi_reason that killed the pair */
 	__u32 fast;       /* 1: the last skb was redirected */

@@ -31,19 +31,34 @@ struct {
 	__type(value, struct abi_worker);
 } workers SEC(".maps");
 
-/* Sends e to a worker, with the time; counts it as lost when its ring buffer is full. */
-static __always_inline void emit(__u32 worker, struct abi_event *e)
+/*
+ * Tells a worker; counts it as lost when its ring buffer is full. (Written into the ring itself and
+ * not on the stack: without CAP_PERFMON the 6.1 verifier refuses two 32-bit fields in one stack slot.)
+ */
+static __always_inline void emit(__u32 worker, __u32 kind, __u32 code, __u32 slot, __u32 generation,
+				 __u64 cookie, __u32 role)
 {
 	struct abi_worker *w = bpf_map_lookup_elem(&workers, &worker);
 	void *ring = bpf_map_lookup_elem(&rings, &worker);
+	struct abi_event *e;
 
-	e->at_ns = bpf_ktime_get_ns();
-	if (ring && bpf_ringbuf_output(ring, e, sizeof(*e), 0) == 0) {
-		if (w)
-			__sync_fetch_and_add(&w->events, 1);
-	} else if (w) {
+	if (!w || !ring)
+		return;
+	e = bpf_ringbuf_reserve(ring, sizeof(*e), 0);
+	if (!e) {
 		__sync_fetch_and_add(&w->lost, 1);
+		return;
 	}
+	e->kind = kind;
+	e->code = code;
+	e->slot = slot;
+	e->generation = generation;
+	e->cookie = cookie;
+	e->at_ns = bpf_ktime_get_ns();
+	e->role = role;
+	e->pad = 0;
+	bpf_ringbuf_submit(e, 0);
+	__sync_fetch_and_add(&w->events, 1);
 }
 
 #endif

@@ -20,6 +20,17 @@
 /* What userspace may be changing: one load, not several. */
 #define WALK_READ(x) (*(const volatile __typeof__(x) *)&(x))
 
+/*
+ * Makes the compiler finish computing a pointer here. Otherwise it turns "the way that matched" into
+ * an index and adds it later, which the verifier refuses without CAP_PERFMON.
+ */
+#define WALK_KEEP(pointer)                                                                         \
+	({                                                                                         \
+		__typeof__(pointer) kept = (pointer);                                              \
+		__asm__ volatile("" : "+r"(kept));                                                 \
+		kept;                                                                              \
+	})
+
 static inline __attribute__((always_inline)) __u32 walk_length(const __u8 *h)
 {
 	return (__u32)h[0] << 16 | (__u32)h[1] << 8 | h[2];
@@ -41,8 +52,26 @@ static inline __attribute__((always_inline)) struct abi_stream *walk_find(struct
 		return 0;
 #pragma GCC unroll 4
 	for (int i = 0; i < ABI_STREAM_WAYS; i++) {
-		if (WALK_READ(set[i].id) == id)
-			return &set[i];
+		struct abi_stream *s = WALK_KEEP(&set[i]);
+
+		if (WALK_READ(s->id) == id)
+			return s;
+	}
+	return 0;
+}
+
+/* The entry that the walk has counted for id, although userspace may have just freed it. */
+static inline __attribute__((always_inline)) struct abi_stream *
+walk_find_counted(struct abi_pair *p, __u32 id)
+{
+	struct abi_stream *set = &p->streams[ABI_STREAM_SET(id)];
+
+#pragma GCC unroll 4
+	for (int i = 0; i < ABI_STREAM_WAYS; i++) {
+		struct abi_stream *s = WALK_KEEP(&set[i]);
+
+		if (s->counted == id)
+			return s;
 	}
 	return 0;
 }

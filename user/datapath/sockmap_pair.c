@@ -397,6 +397,7 @@ int splice_stream_add(struct splice_pair *p, uint32_t id, uint64_t limit)
 		return -ENOSPC;
 	s->data = 0;
 	s->frames = 0;
+	s->counted = 0;
 	s->limit = limit;
 	__atomic_store_n(&s->id, id, __ATOMIC_RELEASE);
 	return 0;
@@ -427,6 +428,7 @@ int splice_stream_del(struct splice_pair *p, uint32_t id, uint64_t *ret_data)
 		return -ENOENT;
 	__atomic_store_n(&s->id, 0, __ATOMIC_RELEASE);
 	barrier(p);
+	s->counted = 0;
 	*ret_data = s->data;
 	return 0;
 }
