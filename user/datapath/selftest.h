@@ -51,7 +51,7 @@ struct selftest_options {
 	 */
 	const char *sabotage;
 };
-#define SELFTEST_SABOTAGE_ENV "FLIGHTSPLICE_SELFTEST_FAIL"
+#define SELFTEST_SABOTAGE_ENV "SELFTEST_SABOTAGE" /* no flag of serve, hence without its prefix */
 
 /* Never fails: what goes wrong is in *ret. */
 void selftest_run(const struct selftest_options *opt, struct selftest *ret);
