@@ -316,7 +316,7 @@ static const struct mode {
 
 static pid_t start_mover(const struct mode *m, const struct job *j)
 {
-	pid_t pid = fork();
+	pid_t pid = lab_fork();
 	int sndbuf = SNDBUF;
 
 	if (pid)
@@ -342,12 +342,12 @@ static int transfer(const struct bench *b, const struct mode *m, struct result *
 	j.out = done[0];
 	lab_enter(&b->lab, LAB_EXECUTOR);
 	at_executor = lab_listen(LAB_EXECUTOR_ADDR, &port);
-	ex = fork();
+	ex = lab_fork();
 	if (!ex)
 		executor(b, at_executor);
 	lab_enter(&b->lab, LAB_PROXY);
 	at_proxy = lab_listen(LAB_CLIENT_SIDE, &client_port);
-	cl = fork();
+	cl = lab_fork();
 	if (!cl)
 		client(b, client_port, done[1]);
 	j.c = accept(at_proxy, NULL, NULL);

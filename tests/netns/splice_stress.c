@@ -718,9 +718,7 @@ static int report(const struct sockmap_stats *st, unsigned routes, double second
 
 static int stress(void)
 {
-	struct sockmap_options opt = { .workers = 1,
-				       .pairs = MAX_CONNECTIONS * 2,
-				       .cgroup = "" };
+	struct sockmap_options opt = { .workers = 1, .pairs = MAX_CONNECTIONS * 2, .cgroup = "" };
 	struct sockmap_callbacks cb = { .dead = on_dead };
 	struct sockmap_stats stats;
 	char why[SOCKMAP_WHY_MAX];
@@ -736,13 +734,13 @@ static int stress(void)
 
 	lab_enter(&lab, LAB_EXECUTOR);
 	at_executor = lab_listen(LAB_EXECUTOR_ADDR, &executor_port);
-	ex = fork();
+	ex = lab_fork();
 	if (!ex)
 		executors(at_executor);
 	close(at_executor);
 	lab_enter(&lab, LAB_PROXY);
 	at_proxy = lab_listen(LAB_CLIENT_SIDE, &port);
-	cl = fork();
+	cl = lab_fork();
 	if (!cl)
 		clients(port);
 	before = open_files();

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -36,6 +37,15 @@ static int run(const char *command)
 	return status ? -1 : 0;
 }
 
+pid_t lab_fork(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
+}
+
 /* A child in a new namespace; *ret_fd is the namespace. */
 static pid_t holder(int *ret_fd)
 {
@@ -45,7 +55,7 @@ static pid_t holder(int *ret_fd)
 
 	if (pipe(fds))
 		return -1;
-	pid = fork();
+	pid = lab_fork();
 	if (pid == 0) {
 		if (unshare(CLONE_NEWNET))
 			_exit(1);

@@ -11,6 +11,7 @@
 #define FS_TESTS_NETNS_LAB_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 enum lab_place { LAB_CLIENT, LAB_PROXY, LAB_EXECUTOR, LAB_PLACES };
 
@@ -26,6 +27,9 @@ int lab_new(struct lab *lab);
 void lab_free(struct lab *lab);
 /* This thread's new sockets are there from now on. */
 void lab_enter(const struct lab *lab, enum lab_place place);
+
+/* fork(); the child dies with its parent. */
+pid_t lab_fork(void);
 
 /* Sockets in the present namespace; they end the process with a message when they cannot be had. */
 int lab_listen(const char *ip, uint16_t *ret_port);
