@@ -139,7 +139,7 @@ static void told_policy(struct scene *s)
 	scene_run(s, 10 * SEC);
 	expect(s, call->text && !strstr(call->text, "link-local") && !strstr(call->text, "10.2."),
 	       "the message tells what the name resolves to: %s", call->text);
-	expect(s, scene_stats(s)->policy_denied[POLICY_DENY_LINKLOCAL] == 1, "not counted");
+	expect(s, scene_stats(s)->policy_verdicts[POLICY_DENY_LINKLOCAL] == 1, "not counted");
 	scene_finish(s);
 }
 

@@ -348,10 +348,10 @@ static void fill_totals(struct board_totals *t, const struct session_stats *s)
 	t->dial_failures = s->dial_failures;
 	t->connections_reused = s->upstream_reuses;
 	t->retries = s->retries;
-	t->bytes_from_executors = s->data_in;
-	t->bytes_to_clients = s->data_out;
+	t->bytes_from_executors = s->data_in + s->data_spliced;
+	t->bytes_to_clients = s->data_out + s->data_spliced;
 	t->bytes_by_kernel = s->data_spliced;
-	t->bytes_by_relay = s->data_out - min_u64(s->data_spliced, s->data_out);
+	t->bytes_by_relay = s->data_out;
 	t->promotions = s->promotions;
 	t->granted_bytes = s->granted;
 	t->held_bytes = s->held;
@@ -416,7 +416,7 @@ static void put_session_drops(struct drops *d, const struct session_stats *s)
 	for (unsigned i = 0; i < DROP_REASONS; i++)
 		put_drop(d, "bytes ", drop_reason_name(i), 0, s->dropped[i], meanings[i]);
 	for (unsigned i = POLICY_ALLOW + 1; i < POLICY_VERDICTS; i++)
-		put_drop(d, "policy ", policy_verdict_name(i), s->policy_denied[i], 0,
+		put_drop(d, "policy ", policy_verdict_name(i), s->policy_verdicts[i], 0,
 			 "executor addresses that the policy refused to dial");
 	put_drop(d, "", "client refused", s->clients_refused, 0,
 		 "connections over --max-clients, or without memory for them");

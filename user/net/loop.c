@@ -209,6 +209,7 @@ void loop_turn(struct loop *l, int timeout_ms)
 
 	l->now_ns = clock_now();
 	l->turn++;
+	__atomic_store_n(&l->stats.turn_began_ns, l->now_ns, __ATOMIC_RELAXED);
 	for (int i = 0; i < n; i++) {
 		struct watch *w = l->events[i].data.ptr;
 
@@ -221,6 +222,8 @@ void loop_turn(struct loop *l, int timeout_ms)
 	if (l->hooks.turn_end)
 		l->hooks.turn_end(l->hooks.arg);
 	call_all(&l->graves);
+	histogram_add(&l->stats.turns, clock_now() - l->now_ns);
+	__atomic_store_n(&l->stats.turn_began_ns, 0, __ATOMIC_RELAXED);
 }
 
 void loop_wake(struct loop *l)

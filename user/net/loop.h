@@ -26,6 +26,7 @@
 #include <sys/epoll.h>
 #include <uv.h>
 
+#include "base/histogram.h"
 #include "base/list.h"
 #include "base/timer.h"
 
@@ -51,12 +52,22 @@ struct loop_hooks {
 	void *arg;
 };
 
+/*
+ * How long others had to wait: what has become ready is not looked at before the turn is
+ * over. Read with relaxed atomic loads, from any thread.
+ */
+struct loop_stats {
+	uint64_t turn_began_ns; /* CLOCK_MONOTONIC; 0 = it sleeps */
+	struct histogram turns; /* from waking to the end of the turn */
+};
+
 #define LOOP_BATCH 128
 
 struct loop {
 	uint64_t now_ns; /* CLOCK_MONOTONIC, read once per turn */
 	uint64_t turn;   /* counts turns */
 	struct timers timers;
+	struct loop_stats stats;
 	uv_loop_t uv;
 	/* private */
 	int epfd;

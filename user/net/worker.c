@@ -178,19 +178,22 @@ static void on_woken(void *arg)
 
 /* Soon enough for who looks at once, late enough for a small result not to be bothered. */
 #define PUBLISH_FIRST (100 * NSEC_PER_MSEC)
+#define PUBLISH_PERIOD NSEC_PER_SEC
 
 static void publish(struct worker *w)
 {
 	const struct worker_shared *shared = w->shared;
 	uint64_t now = w->loop->now_ns, after;
 
-	if (!shared->publish)
-		return;
 	if (w->publish_at == UINT64_MAX && !session_idle(w->session))
 		w->publish_at = now + PUBLISH_FIRST;
 	if (w->publish_at > now)
 		return;
-	after = shared->publish(shared->publish_arg, w->index, w->session, now);
+	session_count_waits(w->session);
+	if (shared->publish)
+		after = shared->publish(shared->publish_arg, w->index, w->session, now);
+	else
+		after = session_idle(w->session) ? 0 : PUBLISH_PERIOD;
 	w->publish_at = after ? now + after : UINT64_MAX;
 }
 
@@ -381,6 +384,11 @@ struct session *worker_session(struct worker *w)
 const struct session_stats *worker_stats(const struct worker *w)
 {
 	return session_stats(w->session);
+}
+
+const struct loop_stats *worker_loop_stats(const struct worker *w)
+{
+	return &w->loop->stats;
 }
 
 bool worker_is_idle(const struct worker *w)

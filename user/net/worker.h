@@ -104,6 +104,8 @@ unsigned worker_index(const struct worker *w);
 struct session *worker_session(struct worker *w);
 /* Valid until worker_free(); read with relaxed atomic loads. */
 const struct session_stats *worker_stats(const struct worker *w);
+/* Likewise. */
+const struct loop_stats *worker_loop_stats(const struct worker *w);
 /* Since WORKER_IDLE was told; a client may have come since. From any thread. */
 bool worker_is_idle(const struct worker *w);
 

@@ -84,6 +84,8 @@ static void page_metrics(struct admin *a, struct page *page)
 		.log = a->src.log,
 		.ready = state == ADMIN_READY,
 		.draining = state == ADMIN_DRAINING,
+		.more = a->src.more_metrics,
+		.ctx = a->src.ctx,
 	};
 	size_t len;
 

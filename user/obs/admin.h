@@ -36,6 +36,8 @@ struct admin_source {
 	 * /streams is 404.
 	 */
 	unsigned (*collect)(void *ctx, unsigned timeout_ms, struct streams *into);
+	/* See metrics.h. May be NULL. */
+	void (*more_metrics)(void *ctx, FILE *out);
 };
 
 /*

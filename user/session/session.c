@@ -151,6 +151,28 @@ void session_each_stream(const struct session *s,
 	}
 }
 
+void session_count_waits(struct session *s)
+{
+	uint64_t waiting[STREAM_WAITS] = { 0 }, stuck[STREAM_WAITS] = { 0 };
+
+	for (struct list *c = s->clients.next; c != &s->clients; c = c->next) {
+		const struct client *cl = list_entry(c, struct client, link);
+
+		for (struct list *p = cl->streams.next; p != &cl->streams; p = p->next) {
+			bool is_stuck;
+			enum stream_wait w =
+				stream_waits(list_entry(p, struct stream, link), &is_stuck);
+
+			waiting[w]++;
+			stuck[w] += is_stuck;
+		}
+	}
+	for (unsigned w = 0; w < STREAM_WAITS; w++) {
+		__atomic_store_n(&s->stats.waiting[w], waiting[w], __ATOMIC_RELAXED);
+		__atomic_store_n(&s->stats.stuck[w], stuck[w], __ATOMIC_RELAXED);
+	}
+}
+
 void session_each_client(const struct session *s,
 			 void (*fn)(void *arg, const struct client_view *v), void *arg)
 {

@@ -9,6 +9,7 @@
 #ifndef FS_SESSION_H
 #define FS_SESSION_H
 
+#include "base/histogram.h"
 #include "flight/flight.h"
 #include "session/env.h"
 
@@ -107,10 +108,37 @@ enum drop_reason {
 };
 const char *drop_reason_name(enum drop_reason r);
 
+/* What a stream cannot go on without. Nobody is to blame for what has just begun to wait. */
+enum stream_wait {
+	WAIT_REQUEST,       /* the client has not sent its whole request, or not ended it */
+	WAIT_CONNECTION,    /* no connection to the executor yet */
+	WAIT_RESPONSE,      /* the executor has the request and has said nothing */
+	WAIT_DATA,          /* the executor has credit and sends nothing (more) */
+	WAIT_CLIENT_SOCKET, /* the client's TCP takes nothing */
+	WAIT_CLIENT_WINDOW, /* the client's HTTP/2 window is closed */
+	WAIT_PROMOTION,     /* for a quiet moment, to be moved into the kernel */
+	STREAM_WAITS,
+};
+const char *stream_wait_name(enum stream_wait w); /* "executor data", "client window", ... */
+/* Streams without progress for so long count as stuck. */
+#define STREAM_STUCK_NS (10 * NSEC_PER_SEC)
+
+/* How an attempt to connect to an executor ended. One that its client left behind has no result. */
+enum dial_end {
+	DIAL_END_CONNECTED,
+	DIAL_END_NOT_RESOLVED,
+	DIAL_END_POLICY,
+	DIAL_END_NOT_CONNECTED,
+	DIAL_END_TIMED_OUT, /* --connect-timeout, the look-up of the name included */
+	DIAL_ENDS,
+};
+const char *dial_end_name(enum dial_end o);
+
 /*
  * Counters, all monotonic unless marked gauge. Written by the worker with
  * relaxed atomic stores, so that another thread may read them at any time.
- * Invariant once nothing is in flight:
+ * What the kernel forwards by itself is in data_spliced only, so that no figure has to
+ * be a difference of two. Invariant once nothing is in flight:
  *   data_in == data_out + sum(dropped).
  */
 struct session_stats {
@@ -123,18 +151,27 @@ struct session_stats {
 	uint64_t streams_reset;      /* ended without any status */
 	uint64_t upstreams_open, upstreams_idle; /* gauges */
 	uint64_t dials, dial_failures, upstream_reuses, retries;
-	uint64_t data_in;      /* flow-controlled bytes of DATA from executors */
-	uint64_t data_spliced; /* the part of them that the kernel forwarded by itself */
-	uint64_t promotions;   /* upstreams handed to a kernel datapath */
-	uint64_t data_out;     /* the part of them written to clients' sockets */
+	uint64_t dial_ends[DIAL_ENDS];
+	uint64_t data_in;  /* flow-controlled bytes of DATA received from executors */
+	uint64_t data_out; /* the part of them written to clients' sockets */
 	uint64_t dropped[DROP_REASONS];
+	uint64_t data_spliced;  /* DATA that the kernel took from executors to clients by itself */
+	uint64_t requests_out;  /* bytes of request messages written to executors */
+	uint64_t promotions;    /* upstreams handed to a kernel datapath */
 	uint64_t granted, held; /* gauges: credit outstanding at executors; bytes in our memory */
-	uint64_t policy_denied[POLICY_VERDICTS];
+	uint64_t waiting[STREAM_WAITS]; /* gauge, as of the last session_count_waits() */
+	uint64_t stuck[STREAM_WAITS];   /* gauge, likewise: those of them that are stuck */
+	uint64_t policy_verdicts[POLICY_VERDICTS]; /* one for each dial that got so far */
 	uint64_t client_errors, upstream_errors;
 	uint64_t stale_events;
+	/* DoGet streams: from the request's head to the response's, and to the end. */
+	struct histogram first_byte, duration;
+	struct histogram dial; /* successful ones, the look-up of the name included */
 };
 
 const struct session_stats *session_stats(const struct session *s);
+/* Brings the gauges of what streams wait for up to date: looks at every stream. */
+void session_count_waits(struct session *s);
 
 /*
  * What is there, for whoever shows it. Strings live during the callback. A `number`

@@ -230,8 +230,6 @@ static void take_over(struct stream *s, uint64_t total)
 	s->rx_ns = s->progress_ns = ss->now;
 	stream_account(s, -(int64_t)n, 0);
 	upstream_received(s->up, (uint32_t)n);
-	STAT_ADD(ss, data_in, n);
-	STAT_ADD(ss, data_out, n);
 	STAT_ADD(ss, data_spliced, n);
 }
 

@@ -270,7 +270,8 @@ struct upstream {
 
 	struct budget control;
 	struct timer timer;
-	uint64_t opened_ns, rx_ns, ping_ns, idle_ns;
+	uint64_t opened_ns; /* the dial began; from HANDSHAKE on: connected */
+	uint64_t rx_ns, ping_ns, idle_ns;
 	struct list idle; /* executor->idle */
 };
 
@@ -367,6 +368,8 @@ int stream_hold(struct stream *s, const uint8_t *frame, uint32_t len, uint32_t d
 /* Sends what the windows allow of the held data. May close the stream or the client. */
 void stream_release(struct stream *s);
 void stream_view(const struct stream *s, struct stream_view *v);
+/* *ret_stuck: for STREAM_STUCK_NS already. */
+enum stream_wait stream_waits(const struct stream *s, bool *ret_stuck);
 
 /* answer.c: responses of our own. Each ends the stream (or leaves it ANSWERED). */
 void answer_status(struct stream *s, int grpc_status, enum stream_end end, const char *fmt, ...)

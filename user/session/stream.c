@@ -52,6 +52,19 @@ const char *drop_reason_name(enum drop_reason r)
 	return names[r];
 }
 
+const char *stream_wait_name(enum stream_wait w)
+{
+	static const char *const names[] = {
+		[WAIT_REQUEST] = "client request",      [WAIT_CONNECTION] = "executor connection",
+		[WAIT_RESPONSE] = "executor response",  [WAIT_DATA] = "executor data",
+		[WAIT_CLIENT_SOCKET] = "client socket", [WAIT_CLIENT_WINDOW] = "client window",
+		[WAIT_PROMOTION] = "promotion",
+	};
+
+	static_assert(ARRAY_SIZE(names) == STREAM_WAITS, "a name for each");
+	return names[w];
+}
+
 static struct stream **bucket(const struct client *c, uint32_t id)
 {
 	return (struct stream **)&c->table[(id >> 1) % STREAM_BUCKETS];
@@ -414,6 +427,11 @@ void stream_record(struct stream *s, enum stream_end end)
 		STAT_ADD(ss, streams_reset, 1);
 	else
 		STAT_ADD(ss, streams_status[min_u64((uint64_t)s->grpc_status, 16)], 1);
+	if (s->method == FLIGHT_DO_GET) {
+		histogram_add(&ss->stats.duration, r.duration_ns);
+		if (r.first_byte_ns)
+			histogram_add(&ss->stats.first_byte, r.first_byte_ns);
+	}
 	ss->env.emit->stream_done(ss->env.emit_ctx, &r);
 }
 
@@ -610,19 +628,26 @@ static uint64_t not_taken_over(const struct stream *s)
 	return sp ? min_u64(sp->ops->stream_data(sp, s->id) - s->spliced, s->granted) : 0;
 }
 
-static const char *waits_for(const struct stream *s)
+static enum stream_wait waits_for(const struct stream *s)
 {
 	if (s->state == STREAM_REQUEST || s->state == STREAM_ANSWERED)
-		return "client request";
+		return WAIT_REQUEST;
 	if (s->state == STREAM_WAITING)
-		return "executor connection";
+		return WAIT_CONNECTION;
 	if (s->state == STREAM_SENT)
-		return "executor response";
+		return WAIT_RESPONSE;
 	if (s->client->blocked)
-		return "client socket";
+		return WAIT_CLIENT_SOCKET;
 	if (s->up && s->up->promoting && !s->granted)
-		return "promotion";
-	return waits_for_client(s) ? "client window" : "executor data";
+		return WAIT_PROMOTION;
+	return waits_for_client(s) ? WAIT_CLIENT_WINDOW : WAIT_DATA;
+}
+
+enum stream_wait stream_waits(const struct stream *s, bool *ret_stuck)
+{
+	*ret_stuck =
+		s->client->session->now >= s->progress_ns + STREAM_STUCK_NS && !not_taken_over(s);
+	return waits_for(s);
 }
 
 void stream_view(const struct stream *s, struct stream_view *v)
@@ -638,7 +663,7 @@ void stream_view(const struct stream *s, struct stream_view *v)
 		.ticket = s->has_ticket ? &s->ticket : NULL,
 		.stream_id = s->id,
 		.state = stream_state_name(s->state),
-		.waits_for = waits_for(s),
+		.waits_for = stream_wait_name(waits_for(s)),
 		.datapath = s->up && s->up->splice ? s->datapath : "relay",
 		.datapath_why = s->up ? spliced_why(s->up) : s->datapath_why,
 		.data_bytes = s->data_out + ahead,

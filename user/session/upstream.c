@@ -70,6 +70,38 @@ static void send_preface(struct upstream *u)
 	h2_put_window_update(p, 0, H2_MAX_WINDOW - H2_DEFAULT_WINDOW);
 }
 
+const char *dial_end_name(enum dial_end o)
+{
+	static const char *const names[] = {
+		[DIAL_END_CONNECTED] = "connected",      [DIAL_END_NOT_RESOLVED] = "not_resolved",
+		[DIAL_END_POLICY] = "refused_by_policy", [DIAL_END_NOT_CONNECTED] = "not_connected",
+		[DIAL_END_TIMED_OUT] = "timed_out",
+	};
+
+	static_assert(ARRAY_SIZE(names) == DIAL_ENDS, "a name for each");
+	return names[o];
+}
+
+static void count_dial(struct upstream *u, const struct dial_result *res)
+{
+	struct session *s = u->session;
+	enum dial_end o = DIAL_END_CONNECTED;
+
+	if (!res->err || res->phase == DIAL_CONNECT)
+		STAT_ADD(s, policy_verdicts[POLICY_ALLOW], 1);
+	else if (res->phase == DIAL_POLICY)
+		STAT_ADD(s, policy_verdicts[res->verdict], 1);
+	if (!res->err)
+		histogram_add(&s->stats.dial, s->now - u->opened_ns);
+	else if (res->phase == DIAL_POLICY)
+		o = DIAL_END_POLICY;
+	else if (res->err == -ETIMEDOUT)
+		o = DIAL_END_TIMED_OUT;
+	else
+		o = res->phase == DIAL_RESOLVE ? DIAL_END_NOT_RESOLVED : DIAL_END_NOT_CONNECTED;
+	STAT_ADD(s, dial_ends[o], 1);
+}
+
 /* Which words and status a failed dial gets. */
 static void dial_failed(struct upstream *u, const struct dial_result *res)
 {
@@ -81,7 +113,6 @@ static void dial_failed(struct upstream *u, const struct dial_result *res)
 		u->route->failed_ns = s->now;
 	name(u, x);
 	if (res->phase == DIAL_POLICY) {
-		STAT_ADD(s, policy_denied[res->verdict], 1);
 		/* Not whether it exists, nor what its name resolves to. */
 		upstream_fail(u, GRPC_PERMISSION_DENIED, END_PROXY, H2_NO_ERROR,
 			      "policy: executor %s may not be reached from here", x);
@@ -99,6 +130,7 @@ static void dial_done(void *arg, struct port *port, const struct dial_result *re
 	u->session->now = u->session->env.ops->now(u->session->env.ctx);
 	u->dial = NULL;
 	u->peer = res->addr;
+	count_dial(u, res);
 	if (!port) {
 		dial_failed(u, res);
 		return;
@@ -130,6 +162,7 @@ struct upstream *upstream_dial(struct executor *x, struct route *r)
 	u->max_streams = UINT32_MAX;
 	u->send_window = H2_DEFAULT_WINDOW;
 	u->dp = s->env.relay;
+	u->opened_ns = s->now;
 	u->timer.fire = upstream_expired;
 	list_init(&u->link);
 	list_init(&u->dirty);
@@ -256,6 +289,7 @@ void upstream_pump_request(struct upstream *u, struct stream *s)
 		if (n)
 			memcpy(p + H2_HEADER_LEN, msg + s->request_sent, n);
 		s->request_sent += n;
+		STAT_ADD(u->session, requests_out, n);
 		s->request_window -= n;
 		u->send_window -= n;
 		s->request_ended = last;
