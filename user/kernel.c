@@ -10,6 +10,7 @@
 #include "datapath/board_writer.h"
 #include "datapath/selftest.h"
 #include "datapath/splice_port.h"
+#include "figures.h"
 #include "net/poller.h"
 
 struct kernel {
@@ -17,6 +18,7 @@ struct kernel {
 	struct log *log;
 	struct sockmap *sockmap; /* NULL: relay only */
 	char why[SELFTEST_REASON + 16];
+	struct selftest test;      /* n = 0: not run */
 	struct splicer **splicers; /* by worker; NULL where it has none */
 
 	struct pins *pins;          /* NULL: nothing is pinned */
@@ -54,13 +56,12 @@ static int load(struct kernel *k)
 					 .sabotage = getenv(SELFTEST_SABOTAGE_ENV) };
 	struct sockmap_options opt = { .workers = c->workers, .pins = k->pins };
 	char why[SOCKMAP_WHY_MAX] = "";
-	struct selftest result;
 	unsigned lacks;
 	int r;
 
-	selftest_run(&test, &result);
-	if (!result.sockmap) {
-		snprintf(k->why, sizeof(k->why), "self-test: %s", result.why);
+	selftest_run(&test, &k->test);
+	if (!k->test.sockmap) {
+		snprintf(k->why, sizeof(k->why), "self-test: %s", k->test.why);
 		return -ENOTSUP;
 	}
 	r = sockmap_new(&opt, &k->sockmap, &lacks, why);
@@ -189,22 +190,31 @@ void kernel_show(struct kernel *k, const char *listen)
 		k->shown = !board_writer_show(k->board, &id, k->pins_why);
 }
 
-/* Of all workers, what the board shows. */
+/* All of struct sockmap_stats are counts. */
 static void add_splicer(struct sockmap_stats *sum, const struct splicer *s)
 {
 	struct sockmap_stats one;
+	uint64_t *to = (uint64_t *)sum;
+	const uint64_t *from = (const uint64_t *)&one;
 
+	static_assert(sizeof(one) % sizeof(uint64_t) == 0, "all of it is uint64_t");
 	splicer_stats(s, &one);
-	for (unsigned i = 0; i < ABI_REASONS; i++)
-		sum->reasons[i] += one.reasons[i];
-	sum->inject_lost += one.inject_lost;
-	sum->lost_events += one.lost_events;
+	for (size_t i = 0; i < sizeof(one) / sizeof(*from); i++)
+		to[i] += from[i];
+}
+
+static void sum_splicers(const struct kernel *k, struct sockmap_stats *ret)
+{
+	*ret = (struct sockmap_stats){ .pairs = 0 };
+	for (unsigned i = 0; i < k->config->workers; i++)
+		if (k->splicers[i])
+			add_splicer(ret, k->splicers[i]);
 }
 
 void kernel_tick(struct kernel *k, const char *state, const struct session_stats *const *stats,
 		 unsigned n_stats)
 {
-	struct sockmap_stats sum = { 0 };
+	struct sockmap_stats sum;
 	const struct board_process p = { .state = state,
 					 .stats = stats,
 					 .n_stats = n_stats,
@@ -212,10 +222,21 @@ void kernel_tick(struct kernel *k, const char *state, const struct session_stats
 
 	if (!k->board)
 		return;
-	for (unsigned i = 0; i < k->config->workers; i++)
-		if (k->splicers[i])
-			add_splicer(&sum, k->splicers[i]);
+	sum_splicers(k, &sum);
 	board_writer_process(k->board, &p);
+}
+
+void kernel_metrics(const struct kernel *k, FILE *out)
+{
+	struct sockmap_stats sum;
+
+	figures_datapath(out, kernel_datapath(k), k->why);
+	if (k->test.n)
+		figures_selftest(out, &k->test);
+	if (!k->sockmap)
+		return;
+	sum_splicers(k, &sum);
+	figures_sockmap(out, &sum);
 }
 
 const char *kernel_pins(const struct kernel *k)

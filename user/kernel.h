@@ -6,6 +6,8 @@
 #ifndef FS_KERNEL_H
 #define FS_KERNEL_H
 
+#include <stdio.h>
+
 #include "config/config.h"
 #include "net/worker.h"
 #include "obs/log.h"
@@ -36,6 +38,9 @@ void kernel_tick(struct kernel *k, const char *state, const struct session_stats
 /* The folder of the pins, or "off"; and why it is off or not the one asked for, or "". */
 const char *kernel_pins(const struct kernel *k);
 const char *kernel_pins_why(const struct kernel *k);
+
+/* Its families of /metrics. Any thread, until kernel_free(). */
+void kernel_metrics(const struct kernel *k, FILE *out);
 
 /* "sockmap" or "relay": where large results are promoted to; and why not elsewhere, or "". */
 const char *kernel_datapath(const struct kernel *k);

@@ -30,6 +30,7 @@
 #include "datapath/board_read.h"
 #include "datapath/relay.h"
 #include "datapath/selftest_cmd.h"
+#include "figures.h"
 #include "kernel.h"
 #include "net/listen.h"
 #include "net/worker.h"
@@ -363,6 +364,14 @@ static enum admin_state admin_state_now(void *ctx)
 	return atomic_load(&s->state);
 }
 
+static void more_metrics(void *ctx, FILE *out)
+{
+	struct serve *s = ctx;
+
+	figures_workers(out, s->workers, s->n_workers);
+	kernel_metrics(s->kernel, out);
+}
+
 /* ---- what workers tell; on their threads ---- */
 
 static void log_accept_event(struct serve *s, struct worker *w, enum worker_event e, int err,
@@ -464,6 +473,7 @@ static int start_admin(struct serve *s)
 		.ctx = s,
 		.state = admin_state_now,
 		.collect = collect_streams,
+		.more_metrics = more_metrics,
 	};
 	sigset_t all, before;
 	const char *step;
