@@ -15,11 +15,12 @@ import cases_abuse
 import cases_volume
 import cases_flight
 import cases_ballista
+import cases_board
 import cases_h2spec
 import cases_rules
 
 MODULES = (cases_request, cases_flow, cases_control, cases_cancel, cases_death, cases_refused, cases_deadline,
-           cases_drain, cases_abuse, cases_volume, cases_flight, cases_ballista,
+           cases_drain, cases_abuse, cases_volume, cases_flight, cases_ballista, cases_board,
            cases_h2spec, cases_rules)
 
 if __name__ == "__main__":
