@@ -138,8 +138,11 @@ static void fire_may_rearm(void **state)
 	timers_run(&ts, 10);
 	assert_int_equal(x.fired, 1);
 	assert_true(timers_next(&ts) == 20);
-	x.arm_at = 15; /* already due: in the same run */
+	x.arm_at = 15; /* already due: in the next run, or a run might not end */
 	timers_run(&ts, 20);
+	assert_int_equal(x.fired, 2);
+	assert_true(timers_next(&ts) == 21);
+	timers_run(&ts, 21);
 	assert_int_equal(x.fired, 3);
 	assert_false(timer_armed(&x.timer));
 	timers_free(&ts);
@@ -167,6 +170,8 @@ static void fire_may_touch_others(void **state)
 	a.arm_at = 12;
 	assert_int_equal(timer_arm(&ts, &a.timer, 10), 0);
 	timers_run(&ts, 12);
+	assert_int_equal(b.fired, 0); /* due already, so in the next run */
+	timers_run(&ts, 13);
 	assert_int_equal(b.fired, 1);
 	timers_free(&ts);
 }
