@@ -703,6 +703,13 @@ static void stream_line(void **state)
 	assert_non_null(strstr(f->text, " dropped_bytes=77 "));
 	assert_non_null(strstr(f->text, " grpc_status=none ended_by=client "
 					"reason=RST_STREAM(CANCEL) attempts=1"));
+	r.traceparent = "";
+	emit_log_ops.stream_done(&e, &r);
+	assert_null(strstr(one_line(f), "traceparent"));
+	r.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+	emit_log_ops.stream_done(&e, &r);
+	assert_non_null(strstr(one_line(f), " attempts=1 traceparent=00-4bf92f3577b34da6a3ce929d0e"
+					    "0e4736-00f067aa0ba902b7-01"));
 	close_all(f);
 }
 

@@ -65,6 +65,41 @@ static void goes_on_unchanged(void **state)
 	hpack_decoder_free(d);
 }
 
+/* Only a valid one is kept for the log. */
+static void trace(void **state)
+{
+#define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
+#define SPAN "00f067aa0ba902b7"
+	static const char *const bad[] = {
+		"",
+		"00-" TRACE "-" SPAN,
+		"00-" TRACE "-" SPAN "-01-more",
+		"00-" TRACE "-" SPAN "-0",
+		"00-" TRACE "-" SPAN "-0g",
+		"ff-" TRACE "-" SPAN "-01",
+		"00-4BF92F3577B34DA6A3CE929D0E0E4736-" SPAN "-01",
+		"00-00000000000000000000000000000000-" SPAN "-01",
+		"00-" TRACE "-0000000000000000-01",
+		"00-4bf92f3577b34da6a3ce929d0e0e473 -" SPAN "-01",
+		"00 " TRACE "-" SPAN "-01",
+		"00-" TRACE "_" SPAN "-01",
+		"00-" TRACE "-" SPAN "_01",
+	};
+	struct request rq;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		begin(&rq);
+		assert_int_equal(feed(&rq, "traceparent", bad[i]), 0);
+		assert_string_equal(rq.traceparent, "");
+	}
+	begin(&rq);
+	assert_int_equal(feed(&rq, "traceparent", "00-" TRACE "-" SPAN "-00"), 0);
+	assert_string_equal(rq.traceparent, "00-" TRACE "-" SPAN "-00");
+	assert_int_equal(feed(&rq, "traceparent", "00-" TRACE "-" SPAN "-01"), 0);
+	assert_string_equal(rq.traceparent, "00-" TRACE "-" SPAN "-00");
+}
+
 static void refused(void **state)
 {
 	static const struct {
@@ -154,11 +189,9 @@ static void trailers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(goes_on_unchanged),
-		cmocka_unit_test(refused),
-		cmocka_unit_test(deadline_and_length),
-		cmocka_unit_test(too_large),
-		cmocka_unit_test(trailers),
+		cmocka_unit_test(goes_on_unchanged), cmocka_unit_test(trace),
+		cmocka_unit_test(refused),           cmocka_unit_test(deadline_and_length),
+		cmocka_unit_test(too_large),         cmocka_unit_test(trailers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

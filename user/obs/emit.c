@@ -65,6 +65,8 @@ static void stream_done(void *ctx, const struct stream_record *r)
 	if (r->reason && *r->reason)
 		log_str(&l, "reason", r->reason);
 	log_u64(&l, "attempts", r->attempts);
+	if (r->traceparent && *r->traceparent)
+		log_str(&l, "traceparent", r->traceparent);
 	log_end(&l);
 }
 

@@ -270,6 +270,7 @@ static void new_request(struct client *c, uint32_t id, uint8_t flags, const uint
 	s->method = request_method(&rq);
 	s->content_length = rq.content_length;
 	s->deadline_ns = rq.deadline_ns;
+	memcpy(s->traceparent, rq.traceparent, sizeof(s->traceparent));
 	if (r == -EPROTO || (r != -E2BIG && !request_valid(&rq))) {
 		stream_error(c, id, H2_PROTOCOL_ERROR);
 		return;

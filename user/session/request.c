@@ -59,6 +59,39 @@ static int content_length(struct request *rq, const struct hpack_field *f)
 	return 0;
 }
 
+/* Lower-case hexadecimal, not all zeros. */
+static bool is_id(const char *s, size_t len)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < len; i++) {
+		if (!(s[i] >= '0' && s[i] <= '9') && !(s[i] >= 'a' && s[i] <= 'f'))
+			return false;
+		any |= s[i] != '0';
+	}
+	return any;
+}
+
+static bool is_flags(const char *s)
+{
+	return is_id(s, 2) || !memcmp(s, "00", 2);
+}
+
+/*
+ * Only what is one gets into the log: a version that we know, and ids, not whatever a client
+ * chooses to write. The field itself goes on to the executor as it is.
+ */
+static void traceparent(struct request *rq, const struct hpack_field *f)
+{
+	const char *v = f->value;
+
+	if (rq->traceparent[0] || f->value_len != TRACEPARENT_LEN || memcmp(v, "00-", 3) ||
+	    v[35] != '-' || v[52] != '-' || !is_id(v + 3, 32) || !is_id(v + 36, 16) ||
+	    !is_flags(v + 53))
+		return;
+	memcpy(rq->traceparent, v, TRACEPARENT_LEN);
+}
+
 int request_field(void *arg, const struct hpack_field *f)
 {
 	struct request *rq = arg;
@@ -76,6 +109,8 @@ int request_field(void *arg, const struct hpack_field *f)
 		else if (hpack_name_is(f, "grpc-timeout") &&
 			 !grpc_timeout_parse(f->value, f->value_len, &timeout))
 			rq->deadline_ns = rq->now_ns + min_u64(timeout, INT64_MAX);
+		else if (hpack_name_is(f, "traceparent"))
+			traceparent(rq, f);
 	}
 	return r ? r : hpack_encode(rq->block, sizeof(rq->block), &rq->block_len, f);
 }

@@ -14,6 +14,9 @@
 
 #define REQUEST_BLOCK_MAX 16384u /* one HEADERS frame of the default size */
 
+/* A traceparent of W3C Trace Context, version 00: "00-TRACE-PARENT-FLAGS", all hexadecimal. */
+#define TRACEPARENT_LEN 55
+
 struct request {
 	uint8_t block[REQUEST_BLOCK_MAX];
 	size_t block_len;
@@ -24,6 +27,7 @@ struct request {
 	bool post;
 	int64_t content_length;       /* -1 = none */
 	uint64_t now_ns, deadline_ns; /* deadline: now + grpc-timeout, 0 = none */
+	char traceparent[TRACEPARENT_LEN + 1]; /* for the log; "" = none that is valid */
 };
 
 void request_init(struct request *rq, uint64_t now_ns);

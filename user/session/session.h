@@ -76,7 +76,8 @@ struct stream_record {
 	enum stream_end end;
 	const char
 		*reason; /* free text of the end: "connect: Connection refused"; "" when complete */
-	unsigned attempts; /* upstream connections tried */
+	unsigned attempts;       /* upstream connections tried */
+	const char *traceparent; /* W3C Trace Context, as the client sent it; "" = none */
 };
 
 enum session_event_kind {

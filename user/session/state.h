@@ -26,6 +26,7 @@
 #include "session/chunk.h"
 #include "session/ledger.h"
 #include "session/outq.h"
+#include "session/request.h"
 #include "session/session.h"
 
 #define STREAM_BUCKETS 64
@@ -124,6 +125,7 @@ struct stream {
 	uint64_t rx_ns;       /* DATA or HEADERS from the executor last */
 	struct addr executor_addr;
 	char reason[REASON_MAX];
+	char traceparent[TRACEPARENT_LEN + 1]; /* "" = none */
 };
 
 /*

@@ -419,6 +419,7 @@ void stream_record(struct stream *s, enum stream_end end)
 		.end = end,
 		.reason = s->reason,
 		.attempts = s->attempts,
+		.traceparent = s->traceparent,
 	};
 
 	s->recorded = true;
