@@ -55,7 +55,7 @@ void board_clock_text(struct board_clock *c, uint64_t unix_ms, char to[BOARD_TIM
 	to[0] = '\0';
 	if (!unix_ms)
 		return;
-	if (day != c->day)
+	if (day != c->day || !c->day_text[0])
 		set_day(c, day);
 	memcpy(to, c->day_text, sizeof(c->day_text) - 1);
 	to += sizeof(c->day_text) - 1;
