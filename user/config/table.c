@@ -119,8 +119,7 @@ const struct option config_options[] = {
 		.metavar = "DIR",
 		.def = "/sys/fs/bpf/flightsplice",
 		.help = "Where BPF maps are pinned, for bpftool and for the commands that look at "
-			"a "
-			"running proxy. One for each proxy on a host.",
+			"a running proxy. Further proxies with the same one use DIR/2, DIR/3, ...",
 		.type = &type_dir,
 		FIELD(pin_dir),
 	},
