@@ -22,12 +22,13 @@ def hash_rows(batches):
     """A wrapping sum of row hashes, over 64 bits; integers stay themselves, anything else goes by its text."""
     total = 0
     for batch in batches:
-        row = pa.repeat(pa.scalar(17, pa.int64()), batch.num_rows)
-        for column in batch.columns:
+        row = None
+        for number, column in enumerate(batch.columns):
             if not pa.types.is_int64(column.type):
                 column = pa.array([int.from_bytes(str(v).encode()[:7], "big") for v in column.to_pylist()], pa.int64())
-            row = pc.multiply(pc.bit_wise_xor(row, column), MULTIPLIER)  # wraps
-            row = pc.bit_wise_xor(row, pc.shift_right(row, 29))
+            part = pc.multiply(column, MULTIPLIER + 2 * number)  # wraps
+            row = part if row is None else pc.bit_wise_xor(row, part)
+        row = pc.multiply(pc.bit_wise_xor(row, pc.shift_right(row, 29)), MULTIPLIER)
         low = pc.sum(pc.bit_wise_and(row, 0xFFFFFFFF)).as_py() or 0
         high = pc.sum(pc.shift_right(row, 32)).as_py() or 0
         total += low + (high << 32)
