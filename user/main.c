@@ -423,7 +423,11 @@ static int make_workers(struct serve *s)
 	s->workers = calloc(n, sizeof(struct worker *));
 	s->emits = calloc(n, sizeof(*s->emits));
 	s->stats = calloc(n, sizeof(struct session_stats *));
-	if (!s->workers || !s->emits || !s->stats)
+	if (s->config->limits.max_per_source) {
+		s->shared.sources = sources_new(s->config->limits.max_per_source);
+		r = s->shared.sources ? 0 : -ENOMEM;
+	}
+	if (r || !s->workers || !s->emits || !s->stats)
 		return -ENOMEM;
 	s->shared.config = s->config;
 	s->shared.policy = s->policy;
@@ -619,6 +623,7 @@ static uint64_t end_workers(struct serve *s)
 	}
 	for (unsigned i = 0; i < s->n_workers; i++)
 		worker_free(s->workers[i]);
+	sources_free(s->shared.sources);
 	return cut;
 }
 

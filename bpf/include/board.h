@@ -30,7 +30,7 @@
 #define BOARD_STREAMS 16384
 #define BOARD_CLIENTS 16384
 #define BOARD_EXECUTORS 4096
-#define BOARD_DROPS 64
+#define BOARD_DROPS 96
 
 #define BOARD_TIME_LEN 24 /* "2026-11-30 11:42:07.123", UTC */
 #define BOARD_ADDR_LEN 56 /* "[v6]:port" */

@@ -186,7 +186,7 @@ static void pages(void **state)
 			    "5-6");
 	assert_int_equal(
 		json_array_size(json_object_get(json_object_get(o, "flags"), "allow-cidr")), 0);
-	assert_int_equal(json_object_size(json_object_get(o, "flags")), 24);
+	assert_int_equal(json_object_size(json_object_get(o, "flags")), 25);
 	json_decref(o);
 
 	assert_int_equal(request(f, "GET", "/", &body), 200);

@@ -271,7 +271,8 @@ static void flags(void **state)
 		 "internal "
 		 "--handshake-timeout=2s --response-timeout 0 --stall-timeout=4s --client-timeout "
 		 "5s "
-		 "--idle-timeout=6s --drain-timeout 7s --max-clients=8 --max-streams 9 "
+		 "--idle-timeout=6s --drain-timeout 7s --max-clients=8 --max-clients-per-source 3 "
+		 "--max-streams 9 "
 		 "--max-ticket=1KiB --client-inflight 256KiB --total-inflight=2GiB --workers=1 "
 		 "--log-format json --log-level=debug",
 		 "");
@@ -286,6 +287,7 @@ static void flags(void **state)
 	assert_int_equal(r.c.timeouts.idle_ns, 6 * NSEC_PER_SEC);
 	assert_int_equal(r.c.timeouts.drain_ns, 7 * NSEC_PER_SEC);
 	assert_int_equal(r.c.limits.max_clients, 8);
+	assert_int_equal(r.c.limits.max_per_source, 3);
 	assert_int_equal(r.c.limits.max_streams, 9);
 	assert_int_equal(r.c.limits.max_ticket, 1024);
 	assert_int_equal(r.c.limits.client_inflight, 256 * KiB);
@@ -614,7 +616,7 @@ static void documentation(void **state)
 	d.help = r.out;
 	d.man = man;
 	config_each_option(NULL, is_documented, &d);
-	assert_int_equal(d.n, 24);
+	assert_int_equal(d.n, 25);
 	for (const char *s = man; (s = strstr(s, "\n.It Fl -")); s++)
 		items++;
 	assert_int_equal(items, d.n);

@@ -773,6 +773,7 @@ static void events(void **state)
 		{ EVENT_UPSTREAM_CLOSED, "level=debug msg=\"upstream closed\" ", false },
 		{ EVENT_UPSTREAM_ERROR, "level=warn msg=\"upstream error\" ", true },
 		{ EVENT_DRAIN, "level=debug msg=draining ", false },
+		{ EVENT_BUDGET, "level=warn msg=\"budget exhausted\" ", true },
 	};
 	struct fixture *f = open_pipe(LOG_LOGFMT, LOG_DEBUG);
 	struct emit e = { .log = f->log, .worker = 2 };

@@ -38,6 +38,7 @@ struct timeouts {
 
 struct limits {
 	uint32_t max_clients;     /* connections, whole process */
+	uint32_t max_per_source;  /* the same, of one address; 0 = off */
 	uint32_t max_streams;     /* per client; SETTINGS_MAX_CONCURRENT_STREAMS to clients */
 	uint32_t max_ticket;      /* bytes of a request message */
 	uint64_t client_inflight; /* bytes granted to executors or held, per client */

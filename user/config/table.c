@@ -229,6 +229,17 @@ const struct option config_options[] = {
 	},
 	{
 		.group = GROUP_LIMITS,
+		.flag = "max-clients-per-source",
+		.metavar = "N",
+		.def = "0",
+		.help = "Client connections of one IPv4 address or one IPv6 /64; 0 = no limit of "
+			"its own. Behind a load balancer or NAT that hides addresses leave it off.",
+		.type = &type_count,
+		.max = 10000000,
+		FIELD(limits.max_per_source),
+	},
+	{
+		.group = GROUP_LIMITS,
 		.flag = "max-streams",
 		.metavar = "N",
 		.def = "256",

@@ -428,6 +428,9 @@ static void put_session_drops(struct drops *d, const struct session_stats *s)
 		 "connections to executors that could not be made");
 	put_drop(d, "", "stream reset", s->streams_reset, 0,
 		 "streams that ended without any grpc-status");
+	for (unsigned i = 0; i < BUDGETS; i++)
+		put_drop(d, "budget ", budget_name(i), s->budget_exhausted[i], 0,
+			 "times that a peer used it up, see docs/limits.md");
 	put_drop(d, "", "stale event", s->stale_events, 0,
 		 "events for objects that were gone (harmless)");
 }

@@ -194,7 +194,7 @@ static void stray_data(struct walk *w, const struct h2_frame *f)
 	else if (f->length)
 		u->owed -= f->length;
 	else
-		(void)upstream_charge(u);
+		(void)upstream_charge(u, BUDGET_EXECUTOR_EMPTY_DATA, 1);
 }
 
 static void on_data(struct walk *w, const struct h2_frame *f, uint8_t *p)
@@ -225,7 +225,8 @@ static void on_data(struct walk *w, const struct h2_frame *f, uint8_t *p)
 	s->rx_ns = ss->now;
 	if (!size) {
 		/* Says nothing, unless it ends the stream; is not free all the same. */
-		if (!(f->flags & H2_FLAG_END_STREAM) && !upstream_charge(w->u))
+		if (!(f->flags & H2_FLAG_END_STREAM) &&
+		    !upstream_charge(w->u, BUDGET_EXECUTOR_EMPTY_DATA, 1))
 			return;
 	} else if (list_empty(&s->hold) && s->window >= size && w->c->window >= size) {
 		s->window -= size;
@@ -287,8 +288,16 @@ static int block_gather(struct walk *w, uint8_t *p, uint8_t *end, struct block *
 		q += H2_HEADER_LEN + f.length;
 		b->frames++;
 		if (q - p > UPSTREAM_HEADER_BLOCK_MAX || b->frames > UPSTREAM_CONTINUATION_MAX) {
+			enum budget_id id = b->frames > UPSTREAM_CONTINUATION_MAX
+						    ? BUDGET_EXECUTOR_HEADER_FRAMES
+						    : BUDGET_EXECUTOR_HEADER_BYTES;
+
+			/* Its upstream ends with this answer: counted once. */
+			session_exhausted(w->u->session, id);
 			*ret_error = H2_ENHANCE_YOUR_CALM;
-			*ret_what = "header block too large";
+			*ret_what = id == BUDGET_EXECUTOR_HEADER_FRAMES
+					    ? "budget executor_header_frames exhausted"
+					    : "budget executor_header_bytes exhausted";
 			return -1;
 		}
 		if (q > end)
@@ -458,7 +467,7 @@ static void on_block(struct walk *w, struct stream *s, struct block *b)
 		return;
 	}
 	if (response_informational(&b->says)) {
-		if (upstream_charge(w->u))
+		if (upstream_charge(w->u, BUDGET_EXECUTOR_CONTROL, 1))
 			forward_block(w, s, b); /* the head is still to come */
 		return;
 	}
@@ -498,6 +507,7 @@ static uint32_t on_headers(struct walk *w, uint8_t *p, uint8_t *end)
 	int r;
 
 	r = block_gather(w, p, end, &b, &error, &what);
+	upstream_block_waits(w->u, !r);
 	if (r <= 0) {
 		if (r < 0)
 			violation(w, error, what);
@@ -513,7 +523,8 @@ static uint32_t on_headers(struct walk *w, uint8_t *p, uint8_t *end)
 	else if (f.stream > w->u->last_id)
 		violation(w, H2_PROTOCOL_ERROR, "HEADERS on an idle stream");
 	else if (!s)
-		(void)upstream_charge(w->u); /* crossed our reset, or is nobody's */
+		(void)upstream_charge(w->u, BUDGET_EXECUTOR_CONTROL,
+				      1); /* crossed our reset, or is nobody's */
 	else if (r)
 		malformed(w, s, r == -EPROTO ? "illegal field" : "header list too large");
 	else
@@ -551,8 +562,10 @@ static void walk_frames(struct walk *w)
 			violation(w, err ? err : H2_PROTOCOL_ERROR, h2_type_name(f.type));
 			return;
 		}
-		if (chunk_len(w->chunk) < size)
+		if (chunk_len(w->chunk) < size) {
+			upstream_block_waits(w->u, f.type == H2_HEADERS);
 			return;
+		}
 		/* Room for one more piece, or the chance to write in front of a block. */
 		if ((w->n == OUTQ_PIECES_MAX || speaks(&f) ||
 		     (f.type == H2_HEADERS && w->c && !w->c->table_reset_sent)) &&
@@ -657,6 +670,7 @@ static void pause(struct upstream *u)
 {
 	if (list_empty(&u->pause))
 		list_add_tail(&u->route->client->paused, &u->pause);
+	upstream_block_waits(u, false); /* it may come, and nobody looks */
 	upstream_want(u);
 }
 

@@ -35,7 +35,7 @@ static const char too_many[] = "\0\0\0\x04\0\0\0\0\0"
 			       "flightsplice: too many clients";
 _Static_assert(sizeof(too_many) - 1 == 9 + 9 + 0x26, "GOAWAY's length field");
 
-static void refuse(struct acceptor *a, int fd, const struct addr *peer)
+static void refuse(struct acceptor *a, int fd, const struct addr *peer, enum accept_trouble why)
 {
 	/* Best effort: the port lingers until the client has closed, or five seconds. */
 	struct iovec iov = { .iov_base = (void *)too_many, .iov_len = sizeof(too_many) - 1 };
@@ -45,7 +45,7 @@ static void refuse(struct acceptor *a, int fd, const struct addr *peer)
 		p->ops->sendv(p, &iov, 1);
 		p->ops->close(p, a->pool->n_lingering >= REFUSED_LINGERING_MAX);
 	}
-	a->owner->trouble(a->owner->arg, ACCEPT_REFUSED, 0, peer);
+	a->owner->trouble(a->owner->arg, why, 0, peer);
 }
 
 static void admit(struct acceptor *a, int fd, const struct addr *peer)
@@ -55,7 +55,12 @@ static void admit(struct acceptor *a, int fd, const struct addr *peer)
 
 	if (atomic_fetch_add_explicit(o->clients, 1, memory_order_relaxed) >= o->max_clients) {
 		atomic_fetch_sub_explicit(o->clients, 1, memory_order_relaxed);
-		refuse(a, fd, peer);
+		refuse(a, fd, peer, ACCEPT_REFUSED);
+		return;
+	}
+	if (a->pool->sources && !sources_enter(a->pool->sources, peer)) {
+		atomic_fetch_sub_explicit(o->clients, 1, memory_order_relaxed);
+		refuse(a, fd, peer, ACCEPT_REFUSED_SOURCE);
 		return;
 	}
 	p = tcp_port_new(a->pool, fd, peer, o->clients);

@@ -13,7 +13,8 @@
  * reserve and closed, because a client told at once can go elsewhere and one left
  * waiting can not.
  *
- * Over max_clients (counted over all workers) a connection gets GOAWAY
+ * Over max_clients, or what its source may have (both counted over all workers), a
+ * connection gets GOAWAY
  * (ENHANCE_YOUR_CALM) in place of the server's first frames, and is closed.
  */
 #ifndef FS_NET_ACCEPTOR_H
@@ -22,7 +23,8 @@
 #include "net/tcp.h"
 
 enum accept_trouble {
-	ACCEPT_REFUSED, /* over max_clients; peer is given */
+	ACCEPT_REFUSED,        /* over max_clients; peer is given */
+	ACCEPT_REFUSED_SOURCE, /* over what pool->sources allows; peer is given */
 	ACCEPT_PAUSED,  /* out of descriptors or memory: err; told once until it works again */
 	ACCEPT_SHED,    /* closed a connection for the same reason; peer is given */
 	ACCEPT_RESUMED, /* it works again */

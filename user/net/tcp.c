@@ -161,6 +161,16 @@ static struct tcp_port *take_memory(struct tcp_pool *pool)
 	return t;
 }
 
+/* A counted connection has gone. */
+static void count_down(struct tcp_pool *pool, atomic_uint *count, const struct addr *peer)
+{
+	if (!count)
+		return;
+	atomic_fetch_sub_explicit(count, 1, memory_order_relaxed);
+	if (pool->sources)
+		sources_leave(pool->sources, peer);
+}
+
 struct port *tcp_port_new(struct tcp_pool *pool, int fd, const struct addr *peer,
 			  atomic_uint *count)
 {
@@ -168,8 +178,7 @@ struct port *tcp_port_new(struct tcp_pool *pool, int fd, const struct addr *peer
 
 	if (!t) {
 		close(fd);
-		if (count)
-			atomic_fetch_sub_explicit(count, 1, memory_order_relaxed);
+		count_down(pool, count, peer);
 		return NULL;
 	}
 	t->port.ops = &tcp_ops;
@@ -202,8 +211,7 @@ static void destroy(struct tcp_port *t, bool reset)
 	loop_forget(&t->watch);
 	close(t->watch.fd);
 	t->watch.fd = -1;
-	if (t->count)
-		atomic_fetch_sub_explicit(t->count, 1, memory_order_relaxed);
+	count_down(t->pool, t->count, &t->port.peer);
 	t->later.fn = recycle;
 	loop_bury(loop, &t->later);
 }

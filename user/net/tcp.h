@@ -22,13 +22,15 @@
 #include <stdatomic.h>
 
 #include "net/loop.h"
+#include "net/sources.h"
 #include "session/env.h"
 
 /* One worker's ports; keeps the memory of closed ones for the next. */
 struct tcp_pool {
 	struct loop *loop;
-	struct list idle;      /* of tcp_port.later.link */
-	struct list lingering; /* of tcp_port.later.link */
+	struct sources *sources; /* that counted ports have entered, or NULL */
+	struct list idle;        /* of tcp_port.later.link */
+	struct list lingering;   /* of tcp_port.later.link */
 	unsigned n_idle, n_lingering;
 	bool closed;
 };
@@ -40,7 +42,7 @@ void tcp_pool_fini(struct tcp_pool *pool);
 /*
  * A port for the connected, non-blocking descriptor fd; owns it, also on failure.
  * peer is copied, local is unknown (len 0). *count, when given, is decremented
- * when the descriptor is closed. NULL: out of memory.
+ * when the descriptor is closed, and the peer leaves pool->sources. NULL: out of memory.
  */
 struct port *tcp_port_new(struct tcp_pool *pool, int fd, const struct addr *peer,
 			  atomic_uint *count);

@@ -86,12 +86,17 @@ static void on_trouble(void *arg, enum accept_trouble what, int err, const struc
 	struct worker *w = arg;
 	struct session_event refused = { .kind = EVENT_CLIENT_REFUSED,
 					 .peer = peer,
-					 .text = "--max-clients reached",
+					 .text = "budget clients exhausted (--max-clients)",
 					 .h2_error = H2_ENHANCE_YOUR_CALM };
 
 	switch (what) {
 	case ACCEPT_REFUSED:
-		session_refused(w->session);
+		session_refused(w->session, BUDGET_CLIENTS);
+		w->emit->event(w->emit_ctx, &refused);
+		break;
+	case ACCEPT_REFUSED_SOURCE:
+		refused.text = "budget clients_per_source exhausted (--max-clients-per-source)";
+		session_refused(w->session, BUDGET_CLIENTS_PER_SOURCE);
 		w->emit->event(w->emit_ctx, &refused);
 		break;
 	case ACCEPT_PAUSED:
@@ -312,6 +317,7 @@ static int make_loop(struct worker *w)
 	}
 	w->loop = l;
 	tcp_pool_init(&w->pool, l);
+	w->pool.sources = w->shared->sources;
 	w->dialer = (struct dialer){ l, &w->pool, w->shared->policy };
 	return 0;
 }

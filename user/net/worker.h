@@ -51,6 +51,7 @@ struct worker_shared {
 	unsigned n_workers;
 	const struct datapath *relay; /* see struct env */
 	atomic_uint clients;          /* open connections of clients */
+	struct sources *sources;      /* the same by address; NULL = no limit. Its own lock */
 	/*
 	 * Workers freed while a name look-up of theirs was still running in libuv's
 	 * threads. exit(3) waits for those, _exit(2) does not.

@@ -15,6 +15,7 @@ static const struct {
 	[EVENT_UPSTREAM_CLOSED] = { "upstream closed", LOG_DEBUG, false },
 	[EVENT_UPSTREAM_ERROR] = { "upstream error", LOG_WARN, true },
 	[EVENT_DRAIN] = { "draining", LOG_DEBUG, false },
+	[EVENT_BUDGET] = { "budget exhausted", LOG_WARN, true },
 };
 
 static void add_ticket(struct log_line *l, const struct ticket *t)

@@ -54,6 +54,11 @@ static const char *verdict_label(unsigned i)
 	return policy_verdict_name((enum policy_verdict)i);
 }
 
+static const char *budget_label(unsigned i)
+{
+	return budget_name((enum budget_id)i);
+}
+
 static const char *status_label(unsigned i)
 {
 	/* The last one also has what gRPC gives no name. */
@@ -86,7 +91,8 @@ static const char *status_label(unsigned i)
 static const struct metric metrics[] = {
 	COUNTER("clients_accepted_total", clients_accepted, "Client connections accepted."),
 	COUNTER("clients_refused_total", clients_refused,
-		"Client connections refused, over --max-clients."),
+		"Client connections refused, over --max-clients or "
+		"--max-clients-per-source."),
 	GAUGE("clients", clients_open, "Client connections open."),
 	COUNTER("client_errors_total", client_errors,
 		"Client connections ended for an error of the client."),
@@ -119,6 +125,9 @@ static const struct metric metrics[] = {
 	GAUGE("granted_bytes", granted,
 	      "Flow-control credit that executors have and have not used."),
 	GAUGE("held_bytes", held, "Bytes of results held in memory."),
+	FAMILY("budget_exhausted_total", budget_exhausted, "budget", budget_label,
+	       "Times that a peer, or all of them together, used up a budget (see "
+	       "docs/limits.md)."),
 	COUNTER("stale_events_total", stale_events, "Events for a handle that was gone already."),
 };
 

@@ -32,7 +32,7 @@
 static void client_expired(struct timer *t);
 static void client_event(struct port *p, unsigned events);
 
-static void arm(struct client *c)
+void client_arm(struct client *c)
 {
 	const struct timeouts *t = &c->session->env.config->timeouts;
 	uint64_t due = UINT64_MAX;
@@ -45,6 +45,8 @@ static void arm(struct client *c)
 		due = c->opened_ns + t->handshake_ns;
 	else if (!c->n_streams && t->idle_ns)
 		due = c->active_ns + t->idle_ns;
+	if (c->block_ns && t->handshake_ns && !c->closing)
+		due = min_u64(due, c->block_ns + t->handshake_ns);
 	if (c->greeting_held)
 		due = min_u64(due, c->opened_ns + GREETING_HOLD);
 	if (c->blocked && !c->slow)
@@ -108,7 +110,7 @@ void client_accept(struct session *s, struct port *port)
 	STAT_ADD(s, clients_accepted, 1);
 	STAT_ADD(s, clients_open, 1);
 	session_event(s, EVENT_CLIENT_OPEN, &c->peer, 0, "accepted");
-	arm(c);
+	client_arm(c);
 	client_readable(c);
 	if (c->state == CLIENT_CLOSED)
 		return;
@@ -210,7 +212,7 @@ static void set_blocked(struct client *c)
 	c->blocked = true;
 	c->blocked_ns = c->session->now;
 	client_want(c);
-	arm(c);
+	client_arm(c);
 }
 
 static void resume_upstreams(struct client *c)
@@ -259,7 +261,7 @@ static bool hold_greeting(struct client *c)
 			return false;
 	}
 	c->greeting_held = true;
-	arm(c);
+	client_arm(c);
 	return true;
 }
 
@@ -296,9 +298,13 @@ void client_flush(struct client *c)
 	if (!c->broken && c->spliced && !outq_empty(&c->out))
 		(void)spliced_begin_write(c);
 	if (c->broken) {
-		if (c->broken == ENOBUFS)
+		if (c->broken == ENOBUFS) {
+			session_exhausted(c->session, BUDGET_CLIENT_UNREAD);
+			session_event(c->session, EVENT_CLIENT_ERROR, &c->peer,
+				      H2_ENHANCE_YOUR_CALM, "budget %s exhausted",
+				      budget_name(BUDGET_CLIENT_UNREAD));
 			client_note(c, "control frames pile up unread", 0);
-		else
+		} else
 			client_note(c, "connection lost", c->broken);
 		client_close(c, true, END_CLIENT);
 		return;
@@ -502,7 +508,7 @@ void client_drain_final(struct client *c)
 	put_goaway(c, c->last_id);
 	client_stream_gone(c);
 	if (c->state != CLIENT_CLOSED)
-		arm(c);
+		client_arm(c);
 }
 
 void client_drain(struct client *c)
@@ -529,7 +535,7 @@ void client_drain(struct client *c)
 		if (c->state == CLIENT_CLOSED)
 			return;
 	}
-	arm(c);
+	client_arm(c);
 }
 
 /* Says goodbye to a client without streams and closes after the flush. */
@@ -555,7 +561,7 @@ void client_stream_gone(struct client *c)
 		c->closing = true;
 		client_dirty(c);
 	} else {
-		arm(c);
+		client_arm(c);
 	}
 }
 
@@ -588,6 +594,15 @@ static void client_expired(struct timer *t)
 		c->greeting_held = false;
 		client_dirty(c);
 	}
+	if (c->block_ns && to->handshake_ns && now >= c->block_ns + to->handshake_ns) {
+		session_exhausted(c->session, BUDGET_CLIENT_HEADER_TIME);
+		client_fail(c, H2_ENHANCE_YOUR_CALM,
+			    "budget %s exhausted: a header block did not end within %llu ms "
+			    "(--handshake-timeout)",
+			    budget_name(BUDGET_CLIENT_HEADER_TIME),
+			    (unsigned long long)(to->handshake_ns / NSEC_PER_MSEC));
+		return;
+	}
 	if (c->drain_soon && now >= c->since_ns + GOAWAY_GAP)
 		client_drain_final(c);
 	else if (!c->settings_seen && to->handshake_ns && now >= c->opened_ns + to->handshake_ns)
@@ -596,7 +611,7 @@ static void client_expired(struct timer *t)
 	else if (!c->n_streams && to->idle_ns && now >= c->active_ns + to->idle_ns)
 		farewell(c);
 	if (c->state != CLIENT_CLOSED)
-		arm(c);
+		client_arm(c);
 }
 
 void client_view(const struct client *c, struct client_view *v)

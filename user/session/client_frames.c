@@ -15,10 +15,6 @@
 #include "session/request.h"
 #include "session/state.h"
 
-#define CONTROL_BURST 10000
-#define CONTROL_PER_SECOND 2500
-#define RESET_BURST 1000
-#define RESET_PER_SECOND 100
 #define CREDIT_BACK (16 * KiB) /* request bytes before a connection WINDOW_UPDATE */
 
 static bool alive(const struct client *c)
@@ -26,21 +22,18 @@ static bool alive(const struct client *c)
 	return c->state != CLIENT_CLOSED && !c->closing;
 }
 
-/* Control frames that cost the sender nothing. False when the client was ended. */
-static bool charge_control(struct client *c, const char *what)
+/* Ends the client for a budget. Returns false. */
+static bool over(struct client *c, enum budget_id id)
 {
-	if (budget_spend(&c->control, c->session->now, 1, CONTROL_BURST, CONTROL_PER_SECOND))
-		return true;
-	client_fail(c, H2_ENHANCE_YOUR_CALM, "too many %s frames", what);
+	session_exhausted(c->session, id);
+	client_fail(c, H2_ENHANCE_YOUR_CALM, "budget %s exhausted", budget_name(id));
 	return false;
 }
 
-static bool charge_reset(struct client *c)
+/* For what costs the sender nothing. False when the client was ended. */
+static bool charge(struct client *c, enum budget_id id, uint32_t cost)
 {
-	if (budget_spend(&c->resets, c->session->now, 1, RESET_BURST, RESET_PER_SECOND))
-		return true;
-	client_fail(c, H2_ENHANCE_YOUR_CALM, "too many stream resets");
-	return false;
+	return budget_spend(&c->budgets, id, cost, c->session->now) || over(c, id);
 }
 
 /*
@@ -61,7 +54,7 @@ static void stream_error(struct client *c, uint32_t id, uint32_t h2_error)
 {
 	struct stream *s = stream_find(c, id);
 
-	if (!charge_reset(c))
+	if (!charge(c, BUDGET_CLIENT_RESET, 1))
 		return;
 	if (s) {
 		stream_reason(s, "client: stream error %s", h2_error_name(h2_error));
@@ -106,6 +99,23 @@ static void request_complete(struct stream *s)
 	route_stream(s);
 }
 
+/* Request bytes that the stream keeps from now on. False when it was answered. */
+static bool keep(struct stream *s, uint32_t bytes)
+{
+	struct session *ss = s->client->session;
+
+	s->request_mem += bytes;
+	ss->requests += bytes;
+	if (!session_full(ss))
+		return true;
+	session_exhausted(ss, BUDGET_MEMORY);
+	answer_status(s, GRPC_RESOURCE_EXHAUSTED, END_PROXY,
+		      "budget %s exhausted: results and requests in flight are over "
+		      "--total-inflight",
+		      budget_name(BUDGET_MEMORY));
+	return false;
+}
+
 /* The client has ended its half. */
 static void request_ended(struct stream *s)
 {
@@ -126,10 +136,15 @@ static void request_ended(struct stream *s)
 static void feed_request(struct stream *s, const uint8_t *p, uint32_t len)
 {
 	uint32_t max = s->request.max;
+	bool had = s->request.msg;
+	enum grpc_read r;
 
 	if (s->state == STREAM_ANSWERED)
 		return;
-	switch (grpc_reader_feed(&s->request, p, len)) {
+	r = grpc_reader_feed(&s->request, p, len);
+	if (!had && s->request.msg && !keep(s, 5 + get_be32(s->request.prefix + 1)))
+		return;
+	switch (r) {
 	case GRPC_READ_MORE:
 		break;
 	case GRPC_READ_DONE:
@@ -176,7 +191,7 @@ static void on_data(struct client *c, const struct h2_frame *f, const uint8_t *p
 			stream_error(c, f->stream, H2_STREAM_CLOSED);
 		return;
 	}
-	if (!len && !(f->flags & H2_FLAG_END_STREAM) && !charge_control(c, "empty DATA"))
+	if (!len && !(f->flags & H2_FLAG_END_STREAM) && !charge(c, BUDGET_CLIENT_EMPTY_DATA, 1))
 		return;
 	s->body_len += len;
 	if (f->flags & H2_FLAG_END_STREAM && s->content_length < 0) {
@@ -237,6 +252,17 @@ static void unserved(struct stream *s, const struct request *rq)
 			      (int)min_u64(rq->path_len, 80), rq->path);
 }
 
+/* One stream too many. Not only an attacker's: a client may not have seen our SETTINGS yet. */
+static void refuse(struct client *c, uint32_t id)
+{
+	session_exhausted(c->session, BUDGET_CLIENT_STREAMS);
+	session_event(c->session, EVENT_BUDGET, &c->peer, H2_REFUSED_STREAM,
+		      "budget %s: over %u streams at once (--max-streams)",
+		      budget_name(BUDGET_CLIENT_STREAMS),
+		      c->session->env.config->limits.max_streams);
+	stream_error(c, id, H2_REFUSED_STREAM);
+}
+
 static void new_request(struct client *c, uint32_t id, uint8_t flags, const uint8_t *block,
 			uint32_t len)
 {
@@ -251,7 +277,7 @@ static void new_request(struct client *c, uint32_t id, uint8_t flags, const uint
 	}
 	if (c->n_streams >= c->session->env.config->limits.max_streams) {
 		if (skip_block(c, block, len))
-			stream_error(c, id, H2_REFUSED_STREAM);
+			refuse(c, id);
 		return;
 	}
 	request_init(&rq, c->session->now);
@@ -266,6 +292,8 @@ static void new_request(struct client *c, uint32_t id, uint8_t flags, const uint
 		return;
 	}
 	stream_arm(s);
+	budget_earn(&c->budgets, BUDGET_CLIENT_CONTROL, BUDGET_CONTROL_EARNED);
+	budget_earn(&c->budgets, BUDGET_CLIENT_WINDOW_UPDATE, BUDGET_WINDOW_EARNED);
 	s->client_ended = flags & H2_FLAG_END_STREAM;
 	s->method = request_method(&rq);
 	s->content_length = rq.content_length;
@@ -292,6 +320,8 @@ static void new_request(struct client *c, uint32_t id, uint8_t flags, const uint
 	memcpy(s->block, rq.block, rq.block_len);
 	s->block_len = (uint32_t)rq.block_len;
 	stream_arm(s);
+	if (!keep(s, s->block_len))
+		return;
 	if (s->client_ended)
 		request_ended(s);
 }
@@ -302,6 +332,7 @@ static void on_block(struct client *c, uint32_t id, uint8_t flags, const uint8_t
 {
 	struct stream *s = stream_find(c, id);
 
+	c->block_ns = 0;
 	if (id > c->last_id) {
 		c->last_id = id;
 		new_request(c, id, flags, block, len);
@@ -321,12 +352,10 @@ static bool block_append(struct client *c, const uint8_t *p, uint32_t len)
 {
 	uint8_t *q;
 
-	if (c->hblock_len + len > CLIENT_HEADER_BLOCK_MAX ||
-	    ++c->hblock_frames > CLIENT_CONTINUATION_MAX) {
-		client_fail(c, H2_ENHANCE_YOUR_CALM, "header block over %u bytes or %u frames",
-			    CLIENT_HEADER_BLOCK_MAX, CLIENT_CONTINUATION_MAX);
-		return false;
-	}
+	if (c->hblock_len + len > CLIENT_HEADER_BLOCK_MAX)
+		return over(c, BUDGET_CLIENT_HEADER_BYTES);
+	if (++c->hblock_frames > CLIENT_CONTINUATION_MAX)
+		return over(c, BUDGET_CLIENT_HEADER_FRAMES);
 	q = realloc(c->hblock, c->hblock_len + len + 1);
 	if (!q) {
 		client_fail(c, H2_INTERNAL_ERROR, "out of memory");
@@ -388,7 +417,7 @@ static void on_rst_stream(struct client *c, const struct h2_frame *f, const uint
 		client_fail(c, H2_PROTOCOL_ERROR, "RST_STREAM on an idle stream");
 		return;
 	}
-	if (!charge_reset(c) || !s)
+	if (!charge(c, BUDGET_CLIENT_RESET, 1) || !s)
 		return;
 	stream_reason(s, "client: RST_STREAM %s", h2_error_name(get_be32(payload)));
 	stream_close(s, END_CLIENT);
@@ -419,7 +448,11 @@ static void on_settings(struct client *c, const struct h2_frame *f, const uint8_
 	struct list *pos, *tmp;
 	uint32_t err;
 
-	if (f->flags & H2_FLAG_ACK || !charge_control(c, "SETTINGS"))
+	if (f->flags & H2_FLAG_ACK) {
+		(void)charge(c, BUDGET_CLIENT_CONTROL, 1);
+		return;
+	}
+	if (!charge(c, BUDGET_CLIENT_SETTINGS, 1 + f->length / 256))
 		return;
 	err = h2_settings_apply(&c->settings, payload, f->length, H2_FROM_CLIENT);
 	if (err) {
@@ -451,10 +484,11 @@ static void on_ping(struct client *c, const struct h2_frame *f, const uint8_t *p
 	uint8_t *p;
 
 	if (f->flags & H2_FLAG_ACK) {
-		client_drain_final(c);
+		if (charge(c, BUDGET_CLIENT_CONTROL, 1))
+			client_drain_final(c);
 		return;
 	}
-	if (!charge_control(c, "PING"))
+	if (!charge(c, BUDGET_CLIENT_PING, 1))
 		return;
 	p = client_ctrl(c, 17);
 	if (p)
@@ -466,6 +500,8 @@ static void on_window_update(struct client *c, const struct h2_frame *f, const u
 	uint32_t inc = get_be32(payload) & H2_MAX_WINDOW, err;
 	struct stream *s;
 
+	if (inc < BUDGET_TINY_WINDOW && !charge(c, BUDGET_CLIENT_WINDOW_UPDATE, 1))
+		return;
 	if (!f->stream) {
 		err = ledger_open(&c->window, inc);
 		if (err)
@@ -478,8 +514,10 @@ static void on_window_update(struct client *c, const struct h2_frame *f, const u
 		return;
 	}
 	s = stream_find(c, f->stream);
-	if (!s)
+	if (!s) {
+		(void)charge(c, BUDGET_CLIENT_CONTROL, 1);
 		return;
+	}
 	err = ledger_open(&s->window, inc);
 	if (err)
 		stream_error(c, f->stream, err);
@@ -489,7 +527,7 @@ static void on_window_update(struct client *c, const struct h2_frame *f, const u
 
 static void on_priority(struct client *c, const struct h2_frame *f, const uint8_t *payload)
 {
-	if (!charge_control(c, "PRIORITY"))
+	if (!charge(c, BUDGET_CLIENT_CONTROL, 1))
 		return;
 	if ((get_be32(payload) & H2_MAX_STREAM_ID) == f->stream)
 		stream_error(c, f->stream, H2_PROTOCOL_ERROR);
@@ -527,6 +565,7 @@ static void on_frame(struct client *c, const struct h2_frame *f, const uint8_t *
 		break;
 	case H2_GOAWAY:
 		c->goaway_seen = true;
+		(void)charge(c, BUDGET_CLIENT_CONTROL, 1);
 		break;
 	case H2_WINDOW_UPDATE:
 		on_window_update(c, f, payload);
@@ -535,7 +574,7 @@ static void on_frame(struct client *c, const struct h2_frame *f, const uint8_t *
 		on_continuation(c, f, payload);
 		break;
 	default:
-		charge_control(c, "unknown");
+		(void)charge(c, BUDGET_CLIENT_CONTROL, 1);
 	}
 }
 
@@ -654,6 +693,17 @@ static void keep_rest(struct client *c, const uint8_t *p, size_t len)
 	c->rx->end = (uint32_t)len;
 }
 
+/* A header block that has begun has to end, see client_expired(). */
+static void watch_block(struct client *c, const uint8_t *rest, size_t len)
+{
+	if (!c->hblock_stream && (len < H2_HEADER_LEN || h2_frame_get(rest).type != H2_HEADERS)) {
+		c->block_ns = 0;
+	} else if (!c->block_ns) {
+		c->block_ns = c->session->now;
+		client_arm(c);
+	}
+}
+
 static void on_eof(struct client *c)
 {
 	c->eof = true;
@@ -700,6 +750,7 @@ void client_readable(struct client *c)
 	used = parse(c, buf, have + (size_t)n);
 	if (!alive(c))
 		return;
+	watch_block(c, buf + used, have + (size_t)n - used);
 	keep_rest(c, buf + used, have + (size_t)n - used);
 	if (alive(c))
 		use_windows(c);

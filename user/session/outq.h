@@ -18,6 +18,7 @@
 #ifndef FS_OUTQ_H
 #define FS_OUTQ_H
 
+#include "session/budget.h"
 #include "session/chunk.h"
 #include "session/env.h"
 
@@ -26,7 +27,6 @@
  * of a frame whose rest is still to come (session/splice.c). Its rest is sent or
  * queued with outq_raw(); until then control frames wait.
  */
-#define OUTQ_CTRL_MAX 16384u
 #define OUTQ_PIECES_MAX 64
 
 struct outq {

@@ -88,9 +88,21 @@ void session_accept(struct session *s, struct port *port)
 	client_accept(s, port);
 }
 
-void session_refused(struct session *s)
+void session_refused(struct session *s, enum budget_id why)
 {
 	STAT_ADD(s, clients_refused, 1);
+	session_exhausted(s, why);
+}
+
+void session_exhausted(struct session *s, enum budget_id id)
+{
+	STAT_ADD(s, budget_exhausted[id], 1);
+}
+
+bool session_full(const struct session *s)
+{
+	/* The quarter is for floors: each stream may have LEDGER_FLOOR, whatever the others have. */
+	return s->inflight + s->requests >= s->env.inflight_share / 4 * 5;
 }
 
 void session_run(struct session *s)
@@ -220,19 +232,4 @@ void session_event(struct session *s, enum session_event_kind kind, const struct
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	s->env.emit->event(s->env.emit_ctx, &e);
-}
-
-bool budget_spend(struct budget *b, uint64_t now_ns, uint32_t cost, uint32_t burst,
-		  uint32_t per_second)
-{
-	uint64_t earned = (now_ns - b->at_ns) * per_second / NSEC_PER_SEC;
-
-	if (earned) {
-		b->spent = earned >= b->spent ? 0 : b->spent - (uint32_t)earned;
-		b->at_ns = now_ns;
-	}
-	if (b->spent + cost > burst)
-		return false;
-	b->spent += cost;
-	return true;
 }

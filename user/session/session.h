@@ -11,6 +11,7 @@
 
 #include "base/histogram.h"
 #include "flight/flight.h"
+#include "session/budget.h"
 #include "session/env.h"
 
 struct session;
@@ -26,8 +27,8 @@ void session_free(struct session *s);
  */
 void session_accept(struct session *s, struct port *port);
 
-/* A connection was turned away before it became a client (--max-clients): counts it. */
-void session_refused(struct session *s);
+/* A connection was turned away before it became a client, for the budget: counts it. */
+void session_refused(struct session *s, enum budget_id why);
 
 /*
  * The loop's part: run due timers, then sleep until session_next_deadline() at
@@ -83,12 +84,13 @@ struct stream_record {
 enum session_event_kind {
 	EVENT_CLIENT_OPEN,
 	EVENT_CLIENT_CLOSED,
-	EVENT_CLIENT_REFUSED, /* over max_clients */
+	EVENT_CLIENT_REFUSED, /* over max_clients or max_clients_per_source */
 	EVENT_CLIENT_ERROR,   /* GOAWAY with an error, not HTTP/2, ... */
 	EVENT_UPSTREAM_OPEN,
 	EVENT_UPSTREAM_CLOSED,
 	EVENT_UPSTREAM_ERROR, /* dial failure, protocol error */
 	EVENT_DRAIN,
+	EVENT_BUDGET, /* a request is refused for a budget; the connection goes on */
 	EVENT_KINDS,
 };
 
@@ -165,6 +167,7 @@ struct session_stats {
 	uint64_t policy_verdicts[POLICY_VERDICTS]; /* one for each dial that got so far */
 	uint64_t client_errors, upstream_errors;
 	uint64_t stale_events;
+	uint64_t budget_exhausted[BUDGETS]; /* how often, see budget.h */
 	/* DoGet streams: from the request's head to the response's, and to the end. */
 	struct histogram first_byte, duration;
 	struct histogram dial; /* successful ones, the look-up of the name included */

@@ -23,6 +23,7 @@
 #include "flight/flight.h"
 #include "h2/frame.h"
 #include "h2/hpack.h"
+#include "session/budget.h"
 #include "session/chunk.h"
 #include "session/ledger.h"
 #include "session/outq.h"
@@ -30,15 +31,7 @@
 #include "session/session.h"
 
 #define STREAM_BUCKETS 64
-#define RESET_IDS 32                   /* a power of two */
-#define CLIENT_HEADER_BLOCK_MAX 32768u /* bytes of one HEADERS + CONTINUATIONs */
-#define CLIENT_HEADER_LIST_MAX 16384u  /* what we announce and accept */
-#define CLIENT_CONTINUATION_MAX 16
-#define UPSTREAM_HEADER_BLOCK_MAX 65536u
-#define UPSTREAM_HEADER_LIST_MAX 65536u
-#define UPSTREAM_CONTINUATION_MAX 64
-#define UPSTREAM_OUT_MAX (1u << 20) /* bytes an executor may leave unread */
-#define ROUTE_UPSTREAMS_MAX 16      /* connections of one client to one executor */
+#define RESET_IDS 32 /* a power of two */
 #define REASON_MAX 192
 
 /*
@@ -102,6 +95,7 @@ struct stream {
 	uint8_t *block; /* the request's header block, re-encoded; malloc'ed */
 	uint32_t block_len;
 	struct grpc_reader request;
+	uint32_t request_mem;   /* its part of session.requests */
 	uint32_t request_sent;  /* bytes of the message written upstream */
 	int64_t request_window; /* what the executor lets us send on the stream */
 
@@ -137,12 +131,6 @@ struct stream {
  * CLOSED    port closed, in session.dead_clients; only the free is left.
  */
 enum client_state { CLIENT_PREFACE, CLIENT_OPEN, CLIENT_DRAINING, CLIENT_CLOSED };
-
-/* Refills over time; a peer that spends more than it earns is told to calm down. */
-struct budget {
-	uint64_t at_ns;
-	uint32_t spent;
-};
 
 struct client {
 	struct list link;  /* session.clients or session.dead_clients */
@@ -193,7 +181,8 @@ struct client {
 	struct timer splice_timer; /* leaving, or credit that our own bound holds back */
 	uint64_t splice_wait_ns;   /* its period */
 
-	struct budget control, resets;
+	uint64_t block_ns; /* when a header block began that has not come whole, 0 = none */
+	struct budgets budgets;
 	struct timer timer;
 	uint64_t opened_ns, active_ns, blocked_ns, since_ns; /* since: drain began */
 };
@@ -270,7 +259,9 @@ struct upstream {
 	uint64_t promoting_ns; /* since when */
 	uint64_t promote_at;   /* data_in of a stream from which on it is tried (again) */
 
-	struct budget control;
+	uint64_t block_ns;        /* when a header block began that has not come whole, 0 = none */
+	enum budget_id exhausted; /* while broken is EBUSY */
+	struct budgets budgets;
 	struct timer timer;
 	uint64_t opened_ns; /* the dial began; from HANDSHAKE on: connected */
 	uint64_t rx_ns, ping_ns, idle_ns;
@@ -314,6 +305,7 @@ struct session {
 	struct list ahead; /* upstreams dialled ahead, not yet ready */
 	struct session_stats stats;
 	uint64_t inflight; /* granted + held, all clients */
+	uint64_t requests; /* bytes of request blocks and messages */
 	uint64_t queued;   /* DATA that waits for the sockets of all clients */
 	uint32_t numbers;  /* given out so far */
 	bool draining;
@@ -330,14 +322,11 @@ struct session {
 #define STAT_SUB(s, field, n)                                                                      \
 	__atomic_store_n(&(s)->stats.field, (s)->stats.field - (uint64_t)(n), __ATOMIC_RELAXED)
 
-/*
- * Spends `cost` of a budget that refills at per_second up to burst. False when
- * it is exhausted.
- */
-bool budget_spend(struct budget *b, uint64_t now_ns, uint32_t cost, uint32_t burst,
-		  uint32_t per_second);
-
 /* session.c */
+/* A budget is exhausted: counts. Who calls it tells the peer, and the log by that. */
+void session_exhausted(struct session *s, enum budget_id id);
+/* Its memory for results and requests is used up: no new requests. */
+bool session_full(const struct session *s);
 /* The next number for an object; never 0. */
 uint32_t session_number(struct session *s);
 void session_event(struct session *s, enum session_event_kind kind, const struct addr *peer,
@@ -383,6 +372,8 @@ void answer_reset(struct stream *s, uint32_t h2_error, enum stream_end end);
 /* client.c */
 void client_accept(struct session *s, struct port *port);
 void client_dirty(struct client *c);
+/* Sets its timer anew, after what it waits for has changed. */
+void client_arm(struct client *c);
 /* Writes what waits, then lets paused upstreams go on. */
 void client_flush(struct client *c);
 /*
@@ -466,7 +457,9 @@ void upstream_release(struct upstream *u);
 void upstream_close(struct upstream *u, uint32_t h2_error);
 void upstream_free(struct upstream *u);
 /* A frame that costs the executor nothing. False when it was one too many: u is broken. */
-bool upstream_charge(struct upstream *u);
+bool upstream_charge(struct upstream *u, enum budget_id id, uint32_t cost);
+/* The header block at the front of its input is (not) whole: how long it may take. */
+void upstream_block_waits(struct upstream *u, bool waits);
 /* A control frame (whole) from the executor. May end the upstream. */
 void upstream_control(struct upstream *u, const struct h2_frame *f, const uint8_t *payload);
 /* A stream of it is over on the wire. */

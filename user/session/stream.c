@@ -458,6 +458,7 @@ void stream_close(struct stream *s, enum stream_end end)
 	timer_disarm(&ss->timers, &s->timer);
 	list_del(&s->link);
 	list_add_tail(&ss->dead_streams, &s->link);
+	ss->requests -= s->request_mem;
 	grpc_reader_free(&s->request);
 	free(s->block);
 	s->block = NULL;

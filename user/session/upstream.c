@@ -18,8 +18,6 @@
 #define PING_TIMEOUT (10 * NSEC_PER_SEC) /* for the answer to ours */
 #define TOP_UP (1u << 29)                /* bytes received before a WINDOW_UPDATE */
 #define ATTEMPTS_MAX 2
-#define CONTROL_BURST 20000
-#define CONTROL_PER_SECOND 5000
 
 static void upstream_expired(struct timer *t);
 static void upstream_event(struct port *p, unsigned events);
@@ -41,6 +39,8 @@ void upstream_arm(struct upstream *u)
 		due = u->idle_ns + IDLE_TIMEOUT;
 	if (u->ping_out)
 		due = min_u64(due, u->ping_ns + PING_TIMEOUT);
+	if (u->block_ns && t->handshake_ns)
+		due = min_u64(due, u->block_ns + t->handshake_ns);
 	if (u->promoting)
 		due = min_u64(due, u->promoting_ns + SPLICE_QUIET_MAX);
 	if (u->hup && u->splice)
@@ -249,6 +249,9 @@ void upstream_send(struct upstream *u, struct stream *s)
 	s->sent_ns = s->rx_ns = u->session->now;
 	s->request_window = u->settings.initial_window_size;
 	s->executor_addr = u->peer;
+	budget_earn(&u->budgets, BUDGET_EXECUTOR_CONTROL, BUDGET_CONTROL_EARNED);
+	budget_earn(&u->budgets, BUDGET_EXECUTOR_WINDOW_UPDATE, BUDGET_WINDOW_EARNED);
+	budget_earn(&u->budgets, BUDGET_EXECUTOR_RESET, BUDGET_EXECUTOR_RESET_EARNED);
 	stream_set_state(s, STREAM_SENT);
 	if (u->splice)
 		spliced_stream_begin(s);
@@ -369,6 +372,23 @@ static int write_out(struct upstream *u)
 	return 0;
 }
 
+static void fail_broken(struct upstream *u)
+{
+	char x[TICKET_HOST_MAX + 8];
+
+	name(u, x);
+	if (u->broken == ENOBUFS) {
+		u->exhausted = BUDGET_EXECUTOR_UNREAD;
+		session_exhausted(u->session, u->exhausted);
+	}
+	if (u->broken == ENOBUFS || u->broken == EBUSY)
+		upstream_fail(u, GRPC_UNKNOWN, END_EXECUTOR, H2_ENHANCE_YOUR_CALM,
+			      "executor %s: budget %s exhausted", x, budget_name(u->exhausted));
+	else
+		upstream_fail(u, GRPC_UNKNOWN, END_EXECUTOR, H2_INTERNAL_ERROR, "executor %s: %s",
+			      x, strerror(u->broken));
+}
+
 void upstream_flush(struct upstream *u)
 {
 	bool was = u->out_blocked;
@@ -379,11 +399,7 @@ void upstream_flush(struct upstream *u)
 		return;
 	list_del(&u->dirty);
 	if (u->broken) {
-		upstream_fail(u, GRPC_UNKNOWN, END_EXECUTOR, H2_ENHANCE_YOUR_CALM,
-			      "executor %s: %s", name(u, x),
-			      u->broken == ENOBUFS ? "does not read what we send"
-			      : u->broken == EBUSY ? "too many control or empty frames"
-						   : strerror(u->broken));
+		fail_broken(u);
 		return;
 	}
 	if (!u->port)
@@ -625,6 +641,15 @@ static void upstream_expired(struct timer *t)
 		if (u->state == UPSTREAM_CLOSED)
 			return;
 	}
+	if (u->block_ns && to->handshake_ns && now >= u->block_ns + to->handshake_ns) {
+		session_exhausted(u->session, BUDGET_EXECUTOR_HEADER_TIME);
+		upstream_fail(u, GRPC_UNKNOWN, END_DEADLINE, H2_ENHANCE_YOUR_CALM,
+			      "executor %s: budget %s exhausted: a header block did not end within "
+			      "%llu ms (--handshake-timeout)",
+			      name(u, x), budget_name(BUDGET_EXECUTOR_HEADER_TIME),
+			      (unsigned long long)(to->handshake_ns / NSEC_PER_MSEC));
+		return;
+	}
 	if (u->promoting)
 		spliced_consider(u);
 	if (u->ping_out && now >= u->ping_ns + PING_TIMEOUT) {
@@ -769,14 +794,50 @@ static void on_window_update(struct upstream *u, const struct h2_frame *f, struc
 		pump_requests(u);
 }
 
-bool upstream_charge(struct upstream *u)
+bool upstream_charge(struct upstream *u, enum budget_id id, uint32_t cost)
 {
-	if (budget_spend(&u->control, u->session->now, 1, CONTROL_BURST, CONTROL_PER_SECOND))
+	if (budget_spend(&u->budgets, id, cost, u->session->now))
 		return true;
-	if (!u->broken)
+	if (!u->broken) {
 		u->broken = EBUSY;
+		u->exhausted = id;
+		session_exhausted(u->session, id);
+	}
 	upstream_dirty(u);
 	return false;
+}
+
+void upstream_block_waits(struct upstream *u, bool waits)
+{
+	if (!waits) {
+		u->block_ns = 0;
+	} else if (!u->block_ns) {
+		u->block_ns = u->session->now;
+		upstream_arm(u);
+	}
+}
+
+static bool charge_control(struct upstream *u, const struct h2_frame *f)
+{
+	bool ack = f->flags & H2_FLAG_ACK;
+
+	switch (f->type) {
+	case H2_SETTINGS:
+		if (!ack)
+			return upstream_charge(u, BUDGET_EXECUTOR_SETTINGS, 1 + f->length / 256);
+		break;
+	case H2_PING:
+		if (!ack)
+			return upstream_charge(u, BUDGET_EXECUTOR_PING, 1);
+		break;
+	case H2_RST_STREAM:
+		return upstream_charge(u, BUDGET_EXECUTOR_RESET, 1);
+	case H2_WINDOW_UPDATE:
+		return upstream_charge(u, BUDGET_EXECUTOR_WINDOW_UPDATE, 1);
+	default:
+		break;
+	}
+	return upstream_charge(u, BUDGET_EXECUTOR_CONTROL, 1);
 }
 
 void upstream_control(struct upstream *u, const struct h2_frame *f, const uint8_t *payload)
@@ -785,7 +846,7 @@ void upstream_control(struct upstream *u, const struct h2_frame *f, const uint8_
 	char x[TICKET_HOST_MAX + 8];
 	uint8_t *p;
 
-	if (!upstream_charge(u))
+	if (!charge_control(u, f))
 		return;
 	if (f->stream > u->last_id && (f->type == H2_RST_STREAM || f->type == H2_WINDOW_UPDATE)) {
 		upstream_fail(u, GRPC_UNKNOWN, END_EXECUTOR, H2_PROTOCOL_ERROR,
