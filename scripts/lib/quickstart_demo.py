@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROWS_PER_FILE = 500_000
@@ -145,11 +146,10 @@ def says_ready(process):
     return lambda: "ready" in read_lines(process.log_path)
 
 
-def accepts(port):
+def answers_200(url):
     def check():
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return True
+            return urllib.request.urlopen(url, timeout=2).status == 200
         except OSError:
             return False
     return check
@@ -226,7 +226,7 @@ def start_cluster(processes, ports):
                "--allow-loopback", "--log-format", "json"]
     say("starting " + " ".join(command))
     proxy = processes.start("proxy", command)
-    processes.wait_ready(proxy, accepts(proxy_port))
+    processes.wait_ready(proxy, answers_200(f"http://127.0.0.1:{admin_port}/readyz"))
     for line in read_lines(proxy.log_path):
         print("       " + line, flush=True)
     say_privileges()
