@@ -266,8 +266,11 @@ uint64_t spliced_undelivered(struct stream *s, const struct ledger_view *v)
 
 void spliced_limit(struct stream *s)
 {
+	/* Not before the client has the response head: DATA ahead of it is for the relay to judge. */
+	uint64_t granted = s->state == STREAM_HEAD ? s->granted : 0;
+
 	if (s->in_splice && s->up && s->up->splice)
-		s->up->splice->ops->stream_limit(s->up->splice, s->id, s->spliced + s->granted);
+		s->up->splice->ops->stream_limit(s->up->splice, s->id, s->spliced + granted);
 }
 
 void spliced_stream_begin(struct stream *s)
@@ -388,8 +391,8 @@ static void forward_partial(struct upstream *u)
 	if (f.type != H2_DATA || f.flags || f.length > H2_DEFAULT_FRAME_SIZE)
 		return;
 	s = stream_find(c, f.stream);
-	if (!s || s->up != u || !s->in_splice || s->response_ended || f.length > s->granted ||
-	    s->window < f.length || c->window < f.length)
+	if (!s || s->up != u || !s->in_splice || s->state != STREAM_HEAD || s->response_ended ||
+	    f.length > s->granted || s->window < f.length || c->window < f.length)
 		return;
 	s->window -= f.length;
 	c->window -= f.length;
@@ -474,6 +477,7 @@ static void detach(struct client *c)
 	u->splice = NULL;
 	u->spoiled = true; /* bytes of it may still be in the tap */
 	c->spliced = NULL;
+	client_want(c); /* nobody reads them any more */
 }
 
 static void step(struct client *c)
