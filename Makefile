@@ -202,7 +202,7 @@ define suite_rules
 $(1)/tests/$(4)/%: $(1)/obj/tests/$(4)/%.o $(1)/libflightsplice.a
 	$$(call say,LINK,$$@)
 	$$(Q)mkdir -p $$(@D)
-	$$(Q)$(2) $$(LDFLAGS_ALL) $(3) -o $$@ $$(filter %.o %.a,$$^) $$(LDFLAGS_tests/$(4)/$$*) \
+	$$(Q)$(2) $$(LDFLAGS_ALL) $(3) -o $$@ $$(filter %.o,$$^) $$(filter %.a,$$^) $$(LDFLAGS_tests/$(4)/$$*) \
 		$$(if $$(filter unit,$(4)),-lcmocka) $$(PACKAGE_LIBS) $$(LDLIBS) $$(LDLIBS_$(4))
 endef
 
@@ -234,13 +234,13 @@ $(BUILD)/obj/tests/%.o $(BUILD)/asan/obj/tests/%.o $(BUILD)/fuzz/obj/tests/%.o: 
 $(BUILD)/fuzz/obj/tests/%.o $(BUILD)/obj/tests/fuzz/%.o: private WARNINGS += -Wno-missing-prototypes
 $(FUZZERS): $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/tests/fuzz/%.o $(BUILD)/fuzz/libflightsplice.a
 	$(call say,LINK,$@)
-	$(Q)$(CLANG) $(LDFLAGS_ALL) $(SANITIZE) -fsanitize=fuzzer -o $@ $(filter %.o %.a,$^) $(PACKAGE_LIBS)
+	$(Q)$(CLANG) $(LDFLAGS_ALL) $(SANITIZE) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PACKAGE_LIBS)
 
 # The same entry point without libFuzzer, to replay a corpus against the code as it is shipped.
 $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/obj/tests/fuzz/replay.o $(BUILD)/libflightsplice.a
 	$(call say,LINK,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS_ALL) $(HARDEN) -o $@ $(filter %.o %.a,$^) $(PACKAGE_LIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(HARDEN) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PACKAGE_LIBS)
 
 # Kernel facts are tested without the product's code: libbpf and the test's own BPF program only.
 $(foreach b,$(KERNEL_BPF),$(eval \
