@@ -53,6 +53,12 @@
 #define OUTQ_CTRL_MAX 16384u        /* bytes of control frames to a client */
 #define UPSTREAM_OUT_MAX (1u << 20) /* bytes to an executor */
 
+/*
+ * Bytes of results and requests in a worker beyond its part of --total-inflight. When that is
+ * used up each stream still gets LEDGER_FLOOR, so that all of them go on: this is for 4096.
+ */
+#define BUDGET_MEMORY_SLACK (64 * MiB)
+
 /* Connections of one client to one executor. */
 #define ROUTE_UPSTREAMS_MAX 16
 
@@ -85,7 +91,7 @@ enum budget_id {
 	BUDGET_EXECUTOR_UNREAD,
 	BUDGET_CLIENTS,            /* --max-clients */
 	BUDGET_CLIENTS_PER_SOURCE, /* --max-clients-per-source */
-	BUDGET_MEMORY,             /* --total-inflight, and a quarter on top */
+	BUDGET_MEMORY,             /* --total-inflight and BUDGET_MEMORY_SLACK */
 	BUDGETS,
 };
 

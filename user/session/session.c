@@ -101,8 +101,7 @@ void session_exhausted(struct session *s, enum budget_id id)
 
 bool session_full(const struct session *s)
 {
-	/* The quarter is for floors: each stream may have LEDGER_FLOOR, whatever the others have. */
-	return s->inflight + s->requests >= s->env.inflight_share / 4 * 5;
+	return s->inflight + s->requests >= s->env.inflight_share + BUDGET_MEMORY_SLACK;
 }
 
 void session_run(struct session *s)

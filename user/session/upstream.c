@@ -375,18 +375,22 @@ static int write_out(struct upstream *u)
 static void fail_broken(struct upstream *u)
 {
 	char x[TICKET_HOST_MAX + 8];
+	int err;
 
 	name(u, x);
-	if (u->broken == ENOBUFS) {
+	err = u->broken;
+	if (err == ENOBUFS) {
 		u->exhausted = BUDGET_EXECUTOR_UNREAD;
 		session_exhausted(u->session, u->exhausted);
+	} else if (err == EBUSY) {
+		u->broken = 0; /* it can be told why */
 	}
-	if (u->broken == ENOBUFS || u->broken == EBUSY)
+	if (err == ENOBUFS || err == EBUSY)
 		upstream_fail(u, GRPC_UNKNOWN, END_EXECUTOR, H2_ENHANCE_YOUR_CALM,
 			      "executor %s: budget %s exhausted", x, budget_name(u->exhausted));
 	else
 		upstream_fail(u, GRPC_UNKNOWN, END_EXECUTOR, H2_INTERNAL_ERROR, "executor %s: %s",
-			      x, strerror(u->broken));
+			      x, strerror(err));
 }
 
 void upstream_flush(struct upstream *u)
