@@ -59,8 +59,8 @@ class RawConnection:
         self.credit = {}  # stream: bytes granted and not yet used
         self.closed = None  # "fin" or "reset"
         self.taken = 0  # requests that request() has returned
-        self.send_errors = 0
-        self.reading = True
+        self.reading = True  # the case may stop it, under cond
+        self.released = False  # for the case and its script
 
     # ---- what came
 
@@ -126,7 +126,6 @@ class RawConnection:
         try:
             self.sock.sendall(content)
         except OSError:
-            self.send_errors += 1
             raise Over from None
 
     def start(self, settings=None):
