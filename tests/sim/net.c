@@ -428,13 +428,21 @@ static struct vport *usable(struct port *p, const char *call)
 
 static ssize_t vport_recv(struct port *p, void *buf, size_t len)
 {
+	unsigned fruitless = container_of(p, struct vport, port)->fruitless;
 	struct vport *v = usable(p, "recv");
+	ssize_t n;
 
 	if (!len) {
 		world_fail(v->world, "recv() of no bytes: 0 would mean FIN");
 		return -EINVAL;
 	}
-	return end_recv(v->conn, v->side, buf, len);
+	n = end_recv(v->conn, v->side, buf, len);
+	if (n <= 0 && n != -EAGAIN) {
+		if (v->end_told)
+			v->fruitless = fruitless;
+		v->end_told = true;
+	}
+	return n;
 }
 
 static ssize_t vport_sendv(struct port *p, const struct iovec *iov, int n)
@@ -459,8 +467,7 @@ static void vport_want(struct port *p, unsigned mask)
 	unsigned fruitless = v->fruitless;
 
 	usable(p, "want");
-	if (v->want == mask)
-		v->fruitless = fruitless; /* asking for the same again is not doing something */
+	v->fruitless = fruitless; /* asking is not doing something */
 	if (mask & ~(unsigned)(PORT_READABLE | PORT_WRITABLE))
 		world_fail(v->world, "want(%#x)", mask);
 	if (mask && !p->on_event)

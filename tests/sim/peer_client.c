@@ -156,6 +156,10 @@ static void on_goaway(struct h2end *h, uint32_t last, uint32_t code)
 	c->goaways++;
 	c->goaway_last = last;
 	c->goaway_code = code;
+	/* What is above the last id was not processed and never will be here. */
+	for (unsigned i = 0; i < c->n_sent; i++)
+		if (c->asks[i].call->stream > last)
+			c->asks[i].call->must = MUST_END;
 	world_log(c->w, "client got GOAWAY(%u, %s)", last, nghttp2_http2_strerror(code));
 }
 
@@ -221,7 +225,8 @@ static void set_cancel_bound(struct caller *c, struct call *call)
 
 		if (strcmp(x->name, call->host) || x->port != call->port)
 			continue;
-		if (x->deaf || x->read_gap_ns || x->link.chunk)
+		/* A path so thin that a large request of a sibling fills it is no fault. */
+		if (x->deaf || x->read_gap_ns || x->link.chunk || x->link.buffer < 65536)
 			return;
 		call->x_until_ns =
 			world_now(c->w) + slack + 3 * x->link.latency_ns + 3 * x->link.jitter_ns;

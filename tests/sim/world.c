@@ -16,7 +16,7 @@ bool world_verbose;
 
 /* A subject that asks for a run this often while nothing else happens burns CPU. */
 #define SPIN_MAX 200
-/* Events delivered to a port that never reads, writes or changes what it wants. */
+/* Events delivered to a port that neither reads nor writes, or reads nothing but its end. */
 #define FRUITLESS_MAX 100
 
 struct once {

@@ -16,8 +16,9 @@ struct vport {
 	struct conn *conn;
 	int side;
 	unsigned want;
-	unsigned fruitless; /* events delivered since the subject last did anything here */
+	unsigned fruitless; /* events delivered since the subject last read or wrote here */
 	bool dialled;
+	bool end_told; /* recv() has reported the end: to hear it again is no progress */
 	struct list link;
 };
 
