@@ -181,13 +181,22 @@ size_t client_block_start(struct client *c, uint8_t *p)
 	return 1;
 }
 
+/* Behind what is queued of the stream, its answer above all: nothing may follow a reset. */
 void client_put_reset(struct client *c, uint32_t id, uint32_t h2_error)
 {
-	uint8_t *p = client_ctrl(c, 13);
+	uint8_t frame[13], *p;
+	struct iovec piece = { frame, sizeof(frame) };
 
-	if (!p)
-		return;
-	h2_put_rst_stream(p, id, h2_error);
+	h2_put_rst_stream(frame, id, h2_error);
+	if (!outq_bulk_empty(&c->out)) {
+		if (!client_write(c, &piece, 1, 0, NULL))
+			return;
+	} else {
+		p = client_ctrl(c, sizeof(frame));
+		if (!p)
+			return;
+		memcpy(p, frame, sizeof(frame));
+	}
 	c->reset_ids[c->n_reset_ids++ % RESET_IDS] = id;
 }
 
