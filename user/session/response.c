@@ -24,7 +24,7 @@ int response_field(struct response *r, const struct hpack_field *f)
 {
 	int v;
 
-	if (!hpack_field_legal(f))
+	if (!hpack_field_legal(f) || hpack_value_blank(f))
 		return -EPROTO;
 	if (f->name[0] == ':') {
 		v = number(f);

@@ -33,6 +33,8 @@
 
 /* Below this, credit is a round trip for each few frames, and lending is worth more. */
 #define AUTO_WINDOW_MIN (1 * MiB)
+/* Large results at once on a worker before the CPU that splicing frees is worth its latency. */
+#define AUTO_LARGE_MIN 2
 #define GRANT_RETRY (1 * NSEC_PER_MSEC)
 #define GRANT_RETRY_MAX (100 * NSEC_PER_MSEC)
 #define LEAVE_RETRY (2 * NSEC_PER_MSEC)
@@ -48,6 +50,9 @@ const char *spliced_why(const struct upstream *u)
 }
 
 /* ------------------------------------------------------------------- promotion */
+
+/* The one obstacle that the next connection to the executor need not have. */
+static const char reused[] = "reused connection";
 
 /* A reason not to promote, or NULL. *ret_large: a stream is worth it. */
 static const char *ineligible(const struct upstream *u, bool *ret_large)
@@ -69,14 +74,14 @@ static const char *ineligible(const struct upstream *u, bool *ret_large)
 		return "small";
 	if (!ss->env.splice)
 		return ss->env.splice_why ? ss->env.splice_why : "no kernel datapath";
-	if (u->delta)
-		return "reused connection";
 	if (ss->env.config->datapath == DATAPATH_AUTO) {
 		/* Measured: docs/decisions/0004. */
 		if (c->settings.initial_window_size < AUTO_WINDOW_MIN)
 			return "small windows";
 		if (u->n_streams > 1)
 			return "several streams";
+		if (ss->n_large < AUTO_LARGE_MIN)
+			return "few large results at once";
 	}
 	if (c->splice)
 		return "client is leaving another splice";
@@ -88,7 +93,7 @@ static const char *ineligible(const struct upstream *u, bool *ret_large)
 		if (s->up != u && s->state != STREAM_ANSWERED && s->state != STREAM_REQUEST)
 			return "several executors";
 	}
-	return NULL;
+	return u->delta ? reused : NULL;
 }
 
 /* Nothing is in flight or waits here, in either direction of the result. */
@@ -176,6 +181,21 @@ static bool enrol(struct upstream *u)
 	return true;
 }
 
+/* Streams that have brought enough to be worth it are counted, once each. */
+static void count_large(const struct upstream *u)
+{
+	uint64_t after = u->session->env.config->limits.promote_after;
+
+	for (struct list *p = u->streams.next; p != &u->streams; p = p->next) {
+		struct stream *s = list_entry(p, struct stream, on_up);
+
+		if (!s->large && s->data_in >= after) {
+			s->large = true;
+			u->session->n_large++;
+		}
+	}
+}
+
 void spliced_consider(struct upstream *u)
 {
 	uint64_t now = u->session->now;
@@ -187,8 +207,9 @@ void spliced_consider(struct upstream *u)
 	if (u->splice || !u->route || u->route->client->state == CLIENT_CLOSED ||
 	    u->state == UPSTREAM_CLOSED || u->broken)
 		return;
+	count_large(u);
 	why = ineligible(u, &large);
-	if (large)
+	if (large && (!why || why == reused))
 		u->executor->large_ns = now;
 	if (why) {
 		if (u->promoting)

@@ -103,6 +103,7 @@ struct stream {
 	const char *datapath, *datapath_why; /* static: the best it was on, why not better */
 	uint64_t spliced;                    /* DATA that the kernel has counted so far */
 	bool in_splice;                      /* in the pair's stream table */
+	bool large;                          /* counted in session.n_large */
 
 	/* response */
 	int64_t window;   /* client's, may be negative */
@@ -305,6 +306,7 @@ struct session {
 	struct list ahead; /* upstreams dialled ahead, not yet ready */
 	struct session_stats stats;
 	uint64_t inflight; /* granted + held, all clients */
+	uint32_t n_large;  /* streams that have brought --promote-after bytes */
 	uint64_t requests; /* bytes of request blocks and messages */
 	uint64_t queued;   /* DATA that waits for the sockets of all clients */
 	uint32_t numbers;  /* given out so far */

@@ -376,6 +376,10 @@ void stream_detach(struct stream *s, uint32_t h2_error)
 	list_del(&s->wait);
 	if (!u)
 		return;
+	if (s->large) {
+		s->large = false;
+		u->session->n_large--;
+	}
 	spliced_stream_end(s);
 	note_datapath(s);
 	s->up = NULL;
