@@ -36,3 +36,13 @@ bool hpack_field_legal(const struct hpack_field *f)
 	}
 	return !hpack_name_is(f, "te") || hpack_value_is(f, "trailers");
 }
+
+static bool blank(char ch)
+{
+	return ch == ' ' || ch == '\t';
+}
+
+bool hpack_value_blank(const struct hpack_field *f)
+{
+	return f->value_len && (blank(f->value[0]) || blank(f->value[f->value_len - 1]));
+}

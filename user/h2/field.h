@@ -12,8 +12,14 @@ bool hpack_value_is(const struct hpack_field *f, const char *value);
 /*
  * RFC 9113 8.2.1: a name in lower case, no control characters in either; 8.2.2: nothing
  * that belongs to a connection. A message with a field that is not legal is malformed and
- * must not be forwarded. Blanks around a value are let pass: gRPC has them in messages.
+ * must not be forwarded. Blanks around a value are not looked at, see hpack_value_blank().
  */
 bool hpack_field_legal(const struct hpack_field *f);
+
+/*
+ * Whether the value begins or ends with a blank, which RFC 9113 8.2.1 forbids too. Strict
+ * peers end the connection for it, while some clients put what users wrote into fields.
+ */
+bool hpack_value_blank(const struct hpack_field *f);
 
 #endif
