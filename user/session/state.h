@@ -117,6 +117,7 @@ struct stream {
 	uint64_t opened_ns, sent_ns, head_ns;
 	uint64_t deadline_ns; /* grpc-timeout, absolute; 0 = none */
 	uint64_t progress_ns; /* DATA forwarded or window opened last */
+	uint64_t excused_ns;  /* the client was not the one waited for, when looked at last */
 	uint64_t rx_ns;       /* DATA or HEADERS from the executor last */
 	struct addr executor_addr;
 	char reason[REASON_MAX];

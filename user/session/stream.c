@@ -499,7 +499,7 @@ static uint64_t client_quiet_since(const struct stream *s)
 {
 	const struct client *c = s->client;
 
-	return c->blocked ? max_u64(s->progress_ns, c->blocked_ns) : s->progress_ns;
+	return max_u64(max_u64(s->progress_ns, s->excused_ns), c->blocked ? c->blocked_ns : 0);
 }
 
 /*
@@ -614,7 +614,7 @@ static void stream_expired(struct timer *t)
 			return;
 		}
 		if (!waits_for_client(s))
-			s->progress_ns = ss->now;
+			s->excused_ns = ss->now;
 		if (to->stall_ns && s->state == STREAM_HEAD)
 			check_stall(s);
 		if (s->state != STREAM_CLOSED)
