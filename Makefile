@@ -3,6 +3,7 @@
 # Everything is built into $(BUILD) and nothing outside of it is written.
 #
 #   proto/*.proto   -> build/gen/*.pb-c.[ch]
+#   user/obs/*.html -> build/gen/*.page.c
 #   bpf/*.bpf.c     -> build/bpf/*.bpf.o -> build/gen/*.skel.h
 #   user/**/*.c     -> build/libflightsplice.a (all but user/main.c) -> build/flightsplice
 #   tests/SUITE/*.c -> build/tests/SUITE/NAME
@@ -96,6 +97,8 @@ PROTO := $(wildcard proto/*.proto)
 PROTO_C := $(PROTO:proto/%.proto=$(GEN)/%.pb-c.c)
 BPF_SRC := $(wildcard bpf/*.bpf.c)
 SKELETONS := $(BPF_SRC:bpf/%.bpf.c=$(GEN)/%.skel.h)
+PAGES := $(wildcard user/obs/*.html)
+PAGES_C := $(PAGES:user/obs/%.html=$(GEN)/%.page.c)
 
 suite_src = $(filter-out %.bpf.c,$(wildcard tests/$(1)/*.c))
 suite_bin = $(patsubst tests/%.c,$(2)/tests/%,$(call suite_src,$(1)))
@@ -109,12 +112,17 @@ FUZZERS := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/fuzz/%)
 
 # ---------------------------------------------------------------- generated code
 
-gen: $(PROTO_C) $(SKELETONS)
+gen: $(PROTO_C) $(SKELETONS) $(PAGES_C)
 
 $(GEN)/%.pb-c.c $(GEN)/%.pb-c.h &: proto/%.proto
 	$(call say,PROTOC,$<)
 	$(Q)mkdir -p $(GEN)
 	$(Q)$(PROTOC_C) -Iproto --c_out=$(GEN) $<
+
+$(GEN)/%.page.c: user/obs/%.html scripts/embed-page
+	$(call say,PAGE,$<)
+	$(Q)mkdir -p $(GEN)
+	$(Q)scripts/embed-page $< >$@
 
 # The types of the running kernel. CO-RE relocates field offsets when a program is loaded, so any
 # recent kernel's file will do and the object runs on other kernels. It is made rather than checked
@@ -186,8 +194,8 @@ $$(patsubst %.c,$(1)/obj/%.o,$$(filter user/datapath/%,$$(USER_SRC)) $$(MAIN_SRC
 
 # The list is a prerequisite so that a file that is gone leaves the archive too.
 $(1)/library.list: FORCE
-	$$(call write_if_changed,$$(USER_SRC) $$(PROTO))
-$(1)/libflightsplice.a: $(1)/library.list $$(USER_SRC:%.c=$(1)/obj/%.o) $$(PROTO_C:$(GEN)/%.c=$(1)/obj/gen/%.o)
+	$$(call write_if_changed,$$(USER_SRC) $$(PROTO) $$(PAGES))
+$(1)/libflightsplice.a: $(1)/library.list $$(USER_SRC:%.c=$(1)/obj/%.o) $$(patsubst $(GEN)/%.c,$(1)/obj/gen/%.o,$$(PROTO_C) $$(PAGES_C))
 	$$(call say,AR,$$@)
 	$$(Q)rm -f $$@
 	$$(Q)$$(AR) rcsD $$@ $$(filter %.o,$$^)

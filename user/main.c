@@ -285,8 +285,10 @@ static void collect_on_worker(struct worker_task *task, struct worker *w)
 	bool last;
 
 	free(t);
-	if (found)
+	if (found) {
 		session_each_stream(worker_session(w), streams_add, found);
+		session_each_executor(worker_session(w), streams_add_executor, found);
+	}
 	pthread_mutex_lock(&c->lock);
 	if (found && c->into)
 		streams_merge(c->into, found);

@@ -35,6 +35,7 @@ static unsigned collect(void *ctx, unsigned timeout_ms, struct streams *into)
 {
 	struct fixture *f = ctx;
 	struct stream_view v = { .stream_id = 7, .state = "s", .waits_for = "w", .datapath = "d" };
+	struct executor_view x = { .host = "h", .port = 1 };
 
 	assert_in_range(timeout_ms, 1, 10000);
 	if (f->hold) {
@@ -42,6 +43,7 @@ static unsigned collect(void *ctx, unsigned timeout_ms, struct streams *into)
 		sem_wait(&f->go_on);
 	}
 	streams_add(into, &v);
+	streams_add_executor(into, &x);
 	return f->missing;
 }
 
@@ -189,12 +191,36 @@ static void pages(void **state)
 	assert_int_equal(json_object_size(json_object_get(o, "flags")), 25);
 	json_decref(o);
 
-	assert_int_equal(request(f, "GET", "/", &body), 200);
-	assert_non_null(strstr(body, "/metrics "));
+	assert_int_equal(request(f, "GET", "/executors", &body), 200);
+	o = json_loads(body, 0, NULL);
+	assert_int_equal(json_integer_value(json_object_get(o, "workers_missing")), 2);
+	assert_int_equal(json_array_size(json_object_get(o, "executors")), 1);
+	json_decref(o);
+
 	assert_int_equal(request(f, "GET", "/?x=1", &body), 200); /* a query is ignored */
 	assert_int_equal(request(f, "GET", "/nothing", &body), 404);
+	assert_non_null(strstr(body, "/metrics "));
 	assert_int_equal(request(f, "GET", "/metrics/", &body), 404);
 	assert_int_equal(request(f, "GET", "/../etc/passwd", &body), 404);
+}
+
+/* The only page with a script: it may run that and nothing else. Whole, and twice. */
+static void status_page(void **state)
+{
+	struct fixture *f = *state;
+	const char *body;
+
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(request(f, "GET", "/", &body), 200);
+		assert_non_null(strstr(f->reply, "\r\nContent-Type: text/html; charset=utf-8\r\n"));
+		assert_non_null(strstr(f->reply, "\r\nContent-Security-Policy: default-src 'none'; "
+						 "script-src 'sha256-"));
+		assert_null(strstr(f->reply, "unsafe-"));
+		assert_memory_equal(body, "<!DOCTYPE html>\n", 16);
+		assert_string_equal(body + strlen(body) - 8, "</html>\n");
+	}
+	assert_int_equal(request(f, "GET", "/streams", &body), 200);
+	assert_non_null(strstr(f->reply, "\r\nContent-Security-Policy: default-src 'none'\r\n"));
 }
 
 static void methods(void **state)
@@ -261,6 +287,7 @@ static void slow_collector(void **state)
 	/* A second one does not take the other thread as well. */
 	assert_int_equal(request(f, "GET", "/streams", &body), 503);
 	assert_non_null(strstr(f->reply, "\r\nRetry-After: 1\r\n"));
+	assert_int_equal(request(f, "GET", "/executors", &body), 503);
 	sem_post(&f->go_on);
 	read_all(f, fd);
 	assert_memory_equal(f->reply, "HTTP/1.1 200 ", 13);
@@ -318,6 +345,7 @@ static void no_collector(void **state)
 	assert_int_equal(addr_parse("127.0.0.1:0", &a), 0);
 	assert_int_equal(admin_start(&a, &src, &f->admin, &why), 0);
 	assert_int_equal(request(f, "GET", "/streams", &body), 404);
+	assert_int_equal(request(f, "GET", "/executors", &body), 404);
 	assert_int_equal(request(f, "GET", "/metrics", &body), 200);
 	admin_stop(f->admin);
 	f->admin = first;
@@ -380,9 +408,9 @@ static void start_stop(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(health),         TEST(pages),          TEST(methods),    TEST(keep_alive),
-		TEST(slow_collector), TEST(silent_peers),   TEST(oversized),  TEST(no_collector),
-		TEST(ipv6),           TEST(address_in_use), TEST(start_stop),
+		TEST(health),       TEST(pages),          TEST(status_page),    TEST(methods),
+		TEST(keep_alive),   TEST(slow_collector), TEST(silent_peers),   TEST(oversized),
+		TEST(no_collector), TEST(ipv6),           TEST(address_in_use), TEST(start_stop),
 	};
 
 	return cmocka_run_group_tests_name("admin", tests, NULL, NULL);

@@ -482,6 +482,85 @@ static void stream_bad_text(void **state)
 	streams_free(s);
 }
 
+static json_t *executors_parsed(const struct streams *s)
+{
+	char *text = streams_executors_json(s, 0);
+	json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+
+	assert_non_null(o);
+	free(text);
+	return o;
+}
+
+/* Two workers that use the same executor, and what their streams wait for. */
+static void executor_rows(void **state)
+{
+	struct streams *one = streams_new(), *two = streams_new();
+	struct executor_view x = { .host = "Exec-1", .port = 5, .idle = 1, .served = 7 };
+	struct ticket t = { .host = "exec-1", .port = 5, .job = "j" };
+	struct stream_view v = { .ticket = &t,
+				 .state = "s",
+				 .datapath = "d",
+				 .data_bytes = 10,
+				 .granted = 3,
+				 .held = 2 };
+	static const struct {
+		const char *waits_for;
+		uint64_t quiet_ns;
+	} waits[] = { { "client window", 9000000000 },
+		      { "executor data", 2000000000 },
+		      { "executor connection", 4000000000 } };
+	json_t *o, *row;
+
+	(void)state;
+	x.unused_ns = 5000000;
+	streams_add_executor(one, &x);
+	x.host = "fd00::7";
+	streams_add_executor(one, &x);
+	x.host = "exec-1";
+	x.unused_ns = 1000000;
+	streams_add_executor(two, &x);
+	for (unsigned i = 0; i < ARRAY_SIZE(waits); i++) {
+		v.waits_for = waits[i].waits_for;
+		v.quiet_ns = waits[i].quiet_ns;
+		streams_add(i ? two : one, &v);
+	}
+	streams_merge(one, two);
+	o = executors_parsed(one);
+	assert_int_equal(json_array_size(json_object_get(o, "executors")), 2);
+	row = json_array_get(json_object_get(o, "executors"), 0);
+	expect_text(row, "executor", "Exec-1:5");
+	assert_int_equal(number(row, "streams"), 3);
+	assert_int_equal(number(row, "unconnected"), 1);
+	assert_int_equal(number(row, "waiting_for_executor"), 2);
+	assert_int_equal(number(row, "waiting_for_client"), 1);
+	assert_int_equal(number(row, "bytes"), 30);
+	assert_int_equal(number(row, "granted_bytes"), 9);
+	assert_int_equal(number(row, "held_bytes"), 6);
+	assert_int_equal(number(row, "idle_connections"), 2);
+	assert_int_equal(number(row, "streams_served"), 14);
+	assert_true(json_real_value(json_object_get(row, "longest_wait_ms")) == 4000);
+	assert_true(json_real_value(json_object_get(row, "unused_ms")) == 1);
+	row = json_array_get(json_object_get(o, "executors"), 1);
+	expect_text(row, "executor", "[fd00::7]:5");
+	assert_int_equal(number(row, "streams"), 0);
+	json_decref(o);
+	/* What came with the merge is not there twice. */
+	o = executors_parsed(two);
+	assert_int_equal(json_array_size(json_object_get(o, "executors")), 0);
+	json_decref(o);
+	for (unsigned i = 0; i < STREAMS_EXECUTORS_MAX + 5; i++) {
+		x.port = (uint16_t)(100 + i);
+		streams_add_executor(two, &x);
+	}
+	o = executors_parsed(two);
+	assert_int_equal(json_array_size(json_object_get(o, "executors")), STREAMS_EXECUTORS_MAX);
+	assert_int_equal(number(o, "omitted"), 5);
+	json_decref(o);
+	streams_free(one);
+	streams_free(two);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -490,6 +569,7 @@ int main(void)
 		cmocka_unit_test(process),       cmocka_unit_test(log_counters),
 		cmocka_unit_test(well_formed),   cmocka_unit_test(stream_rows),
 		cmocka_unit_test(stream_lists),  cmocka_unit_test(stream_bad_text),
+		cmocka_unit_test(executor_rows),
 	};
 
 	return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);

@@ -2,11 +2,11 @@
 /*
  * admin.c - the admin HTTP server.
  *
- * libmicrohttpd runs two threads, and only one request for /streams is served at a time:
- * it waits for the workers, and must not keep a liveness probe waiting. Everything a peer can make it
- * spend is bounded: connections, memory and seconds of each, and a request's body is
- * not read. There is nothing here to change the proxy with, and no page that a
- * browser may run scripts on.
+ * libmicrohttpd runs two threads, and only one request for /streams or /executors is
+ * served at a time: it waits for the workers, and must not keep a liveness probe waiting.
+ * Everything a peer can make it spend is bounded: connections, memory and seconds of
+ * each, and a request's body is not read. There is nothing here to change the proxy with,
+ * and the only script that a browser may run is the status page's own.
  *
  * The listening socket is made here rather than by the library, for errors that say
  * what went wrong and the port that was really taken.
@@ -22,6 +22,7 @@
 #include "base/version.h"
 #include "config/options.h"
 #include "obs/metrics.h"
+#include "obs/page.h"
 
 #define ADMIN_THREADS 2
 #define ADMIN_CONNECTIONS 64U
@@ -39,7 +40,9 @@ struct admin {
 struct page {
 	unsigned status;
 	const char *type;
-	char *body; /* for free() */
+	const char *policy; /* Content-Security-Policy; NULL: nothing at all */
+	char *body;         /* for free(), unless is_static */
+	bool is_static;
 	size_t len;
 	bool retry; /* a second later */
 };
@@ -92,7 +95,9 @@ static void page_metrics(struct admin *a, struct page *page)
 	set_body(page, MHD_HTTP_OK, METRICS_CONTENT_TYPE, metrics_render(&src, &len));
 }
 
-static void page_streams(struct admin *a, struct page *page)
+/* What all workers have, rendered by `json`. */
+static void page_collected(struct admin *a, struct page *page,
+			   char *(*json)(const struct streams *s, unsigned workers_missing))
 {
 	struct streams *s;
 	unsigned missing;
@@ -110,11 +115,21 @@ static void page_streams(struct admin *a, struct page *page)
 	s = streams_new();
 	if (s) {
 		missing = a->src.collect(a->src.ctx, ADMIN_COLLECT_MS, s);
-		text = streams_json(s, missing);
+		text = json(s, missing);
 		streams_free(s);
 	}
 	__atomic_store_n(&a->collecting, false, __ATOMIC_RELEASE);
 	set_body(page, MHD_HTTP_OK, JSON, text);
+}
+
+static void page_streams(struct admin *a, struct page *page)
+{
+	page_collected(a, page, streams_json);
+}
+
+static void page_executors(struct admin *a, struct page *page)
+{
+	page_collected(a, page, streams_executors_json);
 }
 
 /* {"version":...,"flags":{"listen":["..."],"workers":"2",...}} */
@@ -146,29 +161,38 @@ static void page_config(struct admin *a, struct page *page)
 	set_body(page, MHD_HTTP_OK, JSON, text);
 }
 
-static void page_index(struct admin *a, struct page *page);
+static void page_index(struct admin *a, struct page *page)
+{
+	(void)a;
+	*page = (struct page){ .status = MHD_HTTP_OK,
+			       .type = "text/html; charset=utf-8",
+			       .policy = page_status.policy,
+			       .body = (char *)(uintptr_t)page_status.bytes,
+			       .is_static = true,
+			       .len = page_status.len };
+}
 
 static const struct route {
 	const char *path, *about;
 	void (*make)(struct admin *a, struct page *page);
 } routes[] = {
-	{ "/", "this page", page_index },
+	{ "/", "all this for a person with a browser", page_index },
 	{ "/healthz", "200 while the process lives", page_healthz },
 	{ "/readyz", "200, or 503 while starting or draining", page_readyz },
 	{ "/metrics", "counters for Prometheus", page_metrics },
 	{ "/streams", "live streams, JSON", page_streams },
+	{ "/executors", "executors in use, JSON", page_executors },
 	{ "/config", "flags and their values, JSON", page_config },
 };
 
-static void page_index(struct admin *a, struct page *page)
+static void not_found(struct page *page)
 {
 	char *text = NULL;
 	size_t len = 0;
 	FILE *out = open_memstream(&text, &len);
 
-	(void)a;
 	if (out) {
-		fprintf(out, "flightsplice %s\n\n", fs_version);
+		fprintf(out, "not found; flightsplice %s has here\n\n", fs_version);
 		for (unsigned i = 0; i < ARRAY_SIZE(routes); i++)
 			fprintf(out, "%-10s %s\n", routes[i].path, routes[i].about);
 		if (fclose(out)) {
@@ -176,7 +200,7 @@ static void page_index(struct admin *a, struct page *page)
 			text = NULL;
 		}
 	}
-	set_body(page, MHD_HTTP_OK, TEXT, text);
+	set_body(page, MHD_HTTP_NOT_FOUND, TEXT, text);
 }
 
 static void make_page(struct admin *a, const char *url, const char *method, struct page *page)
@@ -191,7 +215,7 @@ static void make_page(struct admin *a, const char *url, const char *method, stru
 			return;
 		}
 	}
-	set_body(page, MHD_HTTP_NOT_FOUND, TEXT, strdup("not found; / lists what is here\n"));
+	not_found(page);
 }
 
 /* Takes over page->body. */
@@ -201,17 +225,22 @@ static enum MHD_Result answer(struct MHD_Connection *c, struct page *page)
 	enum MHD_Result ok;
 
 	if (page->body)
-		r = MHD_create_response_from_buffer(page->len, page->body, MHD_RESPMEM_MUST_FREE);
+		r = MHD_create_response_from_buffer(page->len, page->body,
+						    page->is_static ? MHD_RESPMEM_PERSISTENT
+								    : MHD_RESPMEM_MUST_FREE);
 	else
 		r = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
 	if (!r) {
-		free(page->body);
+		if (!page->is_static)
+			free(page->body);
 		return MHD_NO;
 	}
 	MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, page->type);
 	MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
 	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-	MHD_add_response_header(r, "Content-Security-Policy", "default-src 'none'");
+	MHD_add_response_header(r, "Content-Security-Policy",
+				page->policy ? page->policy : "default-src 'none'");
+	MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
 	if (page->retry)
 		MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
 	if (page->status == MHD_HTTP_METHOD_NOT_ALLOWED) {

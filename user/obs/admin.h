@@ -8,8 +8,9 @@
  *	/readyz    200, or 503 "starting" / "draining"
  *	/metrics   Prometheus text
  *	/streams   JSON, see streams.h
+ *	/executors likewise
  *	/config    JSON: each flag with its value
- *	/          an index of these
+ *	/          a page that shows all this to a person, see status.html
  */
 #ifndef FS_ADMIN_H
 #define FS_ADMIN_H
@@ -31,9 +32,9 @@ struct admin_source {
 	void *ctx; /* for the callbacks, which run on the server's threads, possibly two at once */
 	enum admin_state (*state)(void *ctx);
 	/*
-	 * Adds the live streams of every worker to *into and waits at most timeout_ms.
-	 * Returns how many workers did not answer in time. One call at a time. NULL =
-	 * /streams is 404.
+	 * Adds the live streams and executors of every worker to *into and waits at most
+	 * timeout_ms. Returns how many workers did not answer in time. One call at a time.
+	 * NULL = /streams and /executors are 404.
 	 */
 	unsigned (*collect)(void *ctx, unsigned timeout_ms, struct streams *into);
 	/* See metrics.h. May be NULL. */
