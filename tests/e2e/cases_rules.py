@@ -13,7 +13,7 @@ result; the executor is told which rule (the code of GOAWAY or RST_STREAM); a re
 that is half delivered at that moment, on the same connection where the datapath allows it, comes whole; and
 then, as after every case, that every byte is accounted for.
 
-In the same way what looks odd and is legal is tried: there the result has to come whole.
+In the same way what looks odd and is legal is tried (odd/): there the result has to come whole.
 """
 import struct
 
@@ -275,6 +275,7 @@ MESSAGES = [
     Rule("head-with-a-space-in-a-name", P, response(HEAD_BLOCK, literal(b"a b", b"x")), (HEAD,)),
     Rule("head-with-a-zero-byte-in-a-value", P, response(HEAD_BLOCK, literal(b"a", b"x\0y")), (HEAD,)),
     Rule("head-with-a-line-end-in-a-value", P, response(HEAD_BLOCK, literal(b"a", b"x\r\nset-cookie: y")), (HEAD,)),
+    Rule("head-with-a-blank-behind-a-value", P, response(HEAD_BLOCK, literal(b"a", b"x ")), (HEAD,)),
     Rule("head-with-connection", P, response(HEAD_BLOCK, literal(b"connection", b"close")), (HEAD,)),
     Rule("head-with-transfer-encoding", P, response(HEAD_BLOCK, literal(b"transfer-encoding", b"chunked")), (HEAD,)),
     Rule("status-101", P, response(literal(b":status", b"101")), (HEAD,)),
@@ -305,3 +306,188 @@ def add_rule(rule):
 
 for rule in FRAMES + HPACK + MESSAGES:
     add_rule(rule)
+
+
+# ------------------------------------------------------------------------- odd, and legal
+
+
+def raw_number(frame, number):
+    """The same frame with other bits where the stream's number is."""
+    return frame[:5] + struct.pack(">I", number) + frame[9:]
+
+
+def split(block, flags, number, size=1):
+    """HEADERS and CONTINUATIONs of `size` bytes each, an empty one before each of them."""
+    pieces = [block[i:i + size] for i in range(0, len(block), size)]
+    out = wire.frame(wire.HEADERS, flags, number, pieces[0])
+    for piece in pieces[1:-1]:
+        out += wire.frame(wire.CONTINUATION, 0, number) + wire.frame(wire.CONTINUATION, 0, number, piece)
+    return out + wire.frame(wire.CONTINUATION, wire.END_HEADERS, number, pieces[-1])
+
+
+def paid(conn, number, content, flags):
+    conn.take(number, len(content))
+    return data(number, content, flags)
+
+
+# name: (make(number, conn) -> bytes in the middle of DATA, what of it is content)
+MIDDLE = {
+    "unknown-frames": (lambda n, k: b"".join(wire.frame(kind, 0xff, s, b"x" * 20) for kind in (0xa, 0x10, 0xff)
+                                             for s in (0, n, n + 2, 2)), 0),
+    "priority-anywhere": (lambda n, k: b"".join(wire.frame(wire.PRIORITY, 0, s, struct.pack(">IB", n, 255))
+                                                for s in (n, n + 100, 2)), 0),
+    "empty-data": (lambda n, k: data(n, b"") * 50, 0),
+    "padded-data": (lambda n, k: paid(k, n, b"\x07" + bytes(50) + bytes(7), wire.PADDED), 50),
+    "data-of-padding-alone": (lambda n, k: paid(k, n, b"\xff" + bytes(255), wire.PADDED), 0),
+    "data-with-unknown-flags": (lambda n, k: paid(k, n, bytes(9), 0xf6), 9),
+    "settings-of-all-kinds": (lambda n, k: settings() + settings((0x99, 7), (wire.ENABLE_PUSH, 0), (wire.MAX_FRAME_SIZE, 2**24 - 1),
+                                                               (wire.HEADER_TABLE_SIZE, 2**32 - 1))
+                              + settings((wire.INITIAL_WINDOW_SIZE, 0)) + settings((wire.INITIAL_WINDOW_SIZE, 2**31 - 1)), 0),
+    "acks-of-nothing": (lambda n, k: wire.frame(wire.SETTINGS, wire.ACK, 0) + wire.frame(wire.PING, wire.ACK, 0, b"whatever"), 0),
+    "reserved-bits": (lambda n, k: raw_number(wire.frame(wire.PING, 0, 0, b"reserved"), 2**31)
+                      + raw_number(data(n, b""), n | 2**31) + wire.frame(wire.WINDOW_UPDATE, 0, n, b"\x80\0\0\1"), 0),
+    "window-updates": (lambda n, k: wire.window_update(0, 1) + wire.window_update(n, 1000), 0),
+    "goaway-twice-with-words": (lambda n, k: wire.goaway(wire.STREAM_MAX, debug=bytes(9000)) + wire.goaway(n, debug=b"bye"), 0),
+}
+HUFFMAN_STATUS = b"\x00\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x010"  # grpc-status: 0
+# name: (head(number) -> bytes, trailers(number) -> bytes)
+BLOCKS = {
+    "informational-heads": (lambda n: headers(n, literal(b":status", b"103") + literal(b"link", b"x")) * 20
+                            + headers(n, literal(b":status", b"100")) + head(n), trailers),
+    "head-and-trailers-in-pieces": (lambda n: split(HEAD_BLOCK, 0, n), lambda n: split(TRAILER_BLOCK, wire.END_STREAM, n)),
+    "padded-blocks-with-priority": (
+        lambda n: headers(n, b"\x05" + struct.pack(">IB", 0, 9) + HEAD_BLOCK + bytes(5), 0x2c),
+        lambda n: headers(n, b"\xff" + struct.pack(">IB", 7, 9) + TRAILER_BLOCK + bytes(255), 0x2d)),
+    "huffman": (head, lambda n: trailers(n, HUFFMAN_STATUS)),
+    "a-table-that-it-should-not-have": (
+        lambda n: headers(n, STATUS_200 + b"\x40\x0ccontent-type\x10application/grpc\x40\x01a\x01b\x40\x0bgrpc-status\x010"),
+        lambda n: trailers(n, b"\xbe\xbf\x0f\x30\x03new")),
+    "table-sizes": (lambda n: headers(n, b"\x20\x3f\xe1\x1f" + HEAD_BLOCK), lambda n: trailers(n, b"\x20" + TRAILER_BLOCK)),
+    "bytes-above-ascii": (lambda n: headers(n, HEAD_BLOCK + literal(b"x", "h\u00e9".encode())), trailers),
+}
+
+
+def whole(t, p, script, expected, phase):
+    x = raw_executor(t, script)
+    c = t.client(p, window=2**20, conn_window=WIDE)
+    s = c.get(x).wait_done(20)
+    check(not x.errors, "%s: the script failed: %r", phase, x.errors[:1])
+    check_clean(s, bytes(expected))
+    x.connection().finish()
+    c.close()
+
+
+def add_middle(name, make, content):
+    @case("odd/" + name)
+    def _(t):
+        p = t.proxy()
+        for phase in (BODY, BIG):
+            def script(conn):
+                number = begin(conn, phase)
+                if phase == BIG:
+                    promoted(t, p)
+                conn.take(number, 200)
+                conn.send(data(number, bytes(100)) + make(number, conn) + data(number, bytes(100)))
+                conn.data(number, 50_000)
+                conn.send(trailers(number))
+                conn.linger()
+            whole(t, p, script, (1000 if phase == BODY else LARGE) + 50_200 + content, phase)
+
+
+def add_blocks(name, first, last):
+    @case("odd/" + name)
+    def _(t):
+        p = t.proxy()
+        for phase, size in ((BODY, 1000), (BIG, LARGE)):
+            def script(conn):
+                conn.start()
+                number = conn.request()
+                conn.send(first(number))
+                conn.data(number, size)
+                if phase == BIG:
+                    promoted(t, p)
+                conn.send(last(number))
+                conn.linger()
+            whole(t, p, script, size, phase)
+
+
+for name, (make, content) in MIDDLE.items():
+    add_middle(name, make, content)
+for name, (first, last) in BLOCKS.items():
+    add_blocks(name, first, last)
+
+
+# ------------------------------------------------------------------------- after the end
+
+
+def after_the_end(t, extra):
+    """Two results on one connection; `extra` comes on the first one's stream after its end."""
+    def script(conn):
+        conn.start()
+        first = conn.request()
+        conn.send(head(first))
+        second = conn.request()
+        conn.data(first, 1000)
+        conn.take(second, 1000)
+        conn.send(trailers(first) + extra(first) + head(second) + data(second, bytes(1000)) + trailers(second))
+        conn.linger()
+    x = raw_executor(t, script)
+    c = t.client(t.proxy())
+    neighbour = Neighbour(t, c)
+    one = c.get(x)
+    one.wait_head()
+    two = c.get(x)
+    check_clean(one.wait_done(), bytes(1000))
+    two.wait_done()
+    check(not x.errors, "the script failed: %r", x.errors[:1])
+    neighbour.finish()
+    return two, x.connection()
+
+
+@case("odd/after-the-end")
+def _(t):
+    """What crosses an end, or says nothing: ignored."""
+    two, conn = after_the_end(t, lambda n: wire.window_update(n, 5) + wire.rst_stream(n, wire.NO_ERROR) + trailers(n)
+                              + wire.frame(wire.PRIORITY, 0, n, bytes(5)) + data(n, b"") + wire.frame(0x42, 0, n, b"x"))
+    check_clean(two, bytes(1000))
+    conn.finish()
+
+
+@case("rules/data-after-the-end")
+def _(t):
+    """Nobody gave credit for it: STREAM_CLOSED."""
+    two, conn = after_the_end(t, lambda n: data(n, b"more"))
+    check(two.status == 2 and "closed stream" in two.message, "told %s", two.describe())
+    conn.wait(lambda: conn.closed, "the end")
+    check(told(conn) == CLOSED, "the executor is told %s", told(conn))
+
+
+@case("rules/data-after-a-reset")
+def _(t):
+    """The client cancels; the executor goes on for as much as it had credit, and then beyond."""
+    def script(conn):
+        conn.start()
+        first = conn.request()
+        conn.send(head(first))
+        second, third = conn.request(), conn.request()
+        conn.take(first, 1)
+        conn.send(data(first, b"x"))
+        conn.wait(lambda: conn.has(wire.RST_STREAM, first), "the cancellation")
+        rest = conn.credit[first]
+        conn.send(b"".join(data(first, bytes(min(16384, rest - i))) for i in range(0, rest, 16384)))
+        conn.take(second, 1000)
+        conn.send(head(second) + data(second, bytes(1000)) + trailers(second))
+        conn.send(head(third) + data(first, b"x"))
+        conn.linger()
+    x = raw_executor(t, script)
+    c = t.client(t.proxy())
+    one = c.get(x)
+    one.wait_head()
+    two, three = c.get(x), c.get(x)
+    one.wait_bytes(1)
+    one.rst()
+    check_clean(two.wait_done(), bytes(1000))
+    three.wait_done()
+    check(not x.errors, "the script failed: %r", x.errors[:1])
+    check(three.status == 2 and "closed stream" in three.message, "told %s", three.describe())
+    check(told(x.connection()) in (wire.CANCEL, CLOSED), "the executor is told %s", told(x.connection()))
