@@ -24,8 +24,10 @@ const char *units_bytes(char buf[UNITS_LEN], uint64_t bytes)
 
 const char *units_rate(char buf[UNITS_LEN], double bytes_per_second)
 {
-	if (!(bytes_per_second >= 0))
-		return strcpy(buf, "-");
+	if (!(bytes_per_second >= 0)) {
+		snprintf(buf, UNITS_LEN, "-");
+		return buf;
+	}
 	return scaled(buf, bytes_per_second, "/s");
 }
 

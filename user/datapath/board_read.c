@@ -44,11 +44,11 @@ static int map_open(const char *folder, const char *name, struct bpf_map_info *r
 	uint32_t len = sizeof(*ret_info);
 	int fd;
 
+	memset(ret_info, 0, sizeof(*ret_info));
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
 	fd = bpf_obj_get(path);
 	if (fd < 0)
 		return -errno;
-	memset(ret_info, 0, sizeof(*ret_info));
 	if (bpf_obj_get_info_by_fd(fd, ret_info, &len)) {
 		int err = -errno;
 
@@ -224,7 +224,8 @@ static enum snapshot_process process_of(const char *folder, uint32_t pid)
 
 static const struct abi_stream *find_stream(const struct abi_pair *p, uint32_t id)
 {
-	const struct abi_stream *set = &p->streams[ABI_STREAM_SET(id)];
+	size_t first = ABI_STREAM_SET(id);
+	const struct abi_stream *set = &p->streams[first];
 
 	for (unsigned i = 0; i < ABI_STREAM_WAYS; i++)
 		if (set[i].id == id)

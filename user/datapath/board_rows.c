@@ -70,7 +70,7 @@ void board_text(char *to, size_t size, const char *from)
 	size_t i = 0;
 
 	for (; from && from[i] && i + 1 < size; i++)
-		to[i] = from[i] < 0x20 || from[i] > 0x7e ? '?' : from[i];
+		to[i] = (char)(from[i] < 0x20 || from[i] > 0x7e ? '?' : from[i]);
 	to[i] = '\0';
 }
 
