@@ -4,7 +4,7 @@ import time
 
 from peers import wire
 from peers.executor import reply
-from peers.harness import case, check, within
+from peers.harness import case, check, check_time, within
 from cases_flow import MEGABYTE, QUIET, WIDE
 from cases_request import SMALL, check_clean
 
@@ -30,7 +30,7 @@ def _(t):
         worst = max(worst, c.pongs[payload] - sent)
         answered += 1
     check(answered > 3, "only %d PINGs answered before the end of 60 MB", answered)
-    check(worst < within(1), "a PING took %.3f s", worst)
+    check_time(worst, within(1), "a PING")
     check_clean(s.wait_done(30), data)
     return f"{answered} PINGs, slowest {worst * 1000:.1f} ms"
 

@@ -11,7 +11,7 @@ import time
 
 from peers import wire
 from peers.executor import reply
-from peers.harness import BUILD, SCALE, case, check, within
+from peers.harness import BUILD, SCALE, case, check, check_time, within
 from peers.proxy import DATAPATH, free_port
 from cases_flow import MEGABYTE, WIDE
 from cases_request import SMALL, check_clean
@@ -90,7 +90,7 @@ def check_told(stream, since, what="the client"):
     by_connection = DATAPATH != "relay" and stream.client.closed == "reset"
     check(by_status or by_reset or by_connection, "%s was told: %s", what, stream.describe())
     late = stream.done_at - since
-    check(late < within(1), "%s was told after %.2f s", what, late)
+    check_time(late, within(1), what)
     return late
 
 
@@ -296,7 +296,7 @@ def _(t):
     out, _ = fetch.communicate(timeout=30)
     result = json.loads(out)
     check(result["ok"] == 0 and result["failed"] == 8, "result %s", result)
-    check(time.monotonic() - begin < within(1), "the clients needed %.1f s", time.monotonic() - begin)
+    check_time(time.monotonic() - begin, within(1), "telling all clients")
     if DATAPATH == "relay":
         check("grpc-status 2" in result["error"], "the clients were told: %s", result["error"])
     return result["error"]

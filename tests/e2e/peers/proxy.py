@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """flightsplice as a process, and what it says of itself: log, metrics, health, live streams."""
 import ctypes
+import errno
 import http.client
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -21,9 +23,15 @@ START_SECONDS = 20
 
 
 def free_port(host="127.0.0.1"):
+    """A port that nobody has, outside of the range from which the kernel takes those of connections."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as s:
-        return s.getsockname()[1]
+    while True:
+        try:
+            with socket.create_server((host, random.randrange(15000, 32000)), family=family) as s:
+                return s.getsockname()[1]
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 def die_with_parent():
