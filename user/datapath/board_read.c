@@ -224,7 +224,7 @@ static enum snapshot_process process_of(const char *folder, uint32_t pid)
 
 static const struct abi_stream *find_stream(const struct abi_pair *p, uint32_t id)
 {
-	size_t first = ABI_STREAM_SET(id);
+	uint32_t first = ABI_STREAM_SET(id);
 	const struct abi_stream *set = &p->streams[first];
 
 	for (unsigned i = 0; i < ABI_STREAM_WAYS; i++)
