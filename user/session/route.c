@@ -223,8 +223,21 @@ static struct upstream *choose(struct route *r, const struct stream *s, bool *re
 	return NULL;
 }
 
+bool route_served(const struct route *r)
+{
+	for (struct list *p = r->upstreams.next; p != &r->upstreams; p = p->next) {
+		if (list_entry(p, struct upstream, link)->state < UPSTREAM_GOAWAY)
+			return true;
+	}
+	return false;
+}
+
 void route_pump(struct route *r)
 {
+	const struct client *c = r->client;
+
+	if (c->state == CLIENT_CLOSED || c->closing || c->eof)
+		return; /* its streams are being closed */
 	route_get(r);
 	while (!list_empty(&r->waiting)) {
 		struct stream *s = list_first(&r->waiting, struct stream, wait);
@@ -239,7 +252,7 @@ void route_pump(struct route *r)
 		if (wait || r->n_upstreams >= ROUTE_UPSTREAMS_MAX)
 			break;
 		/* Others serve this client: they are waited for rather than a dead address dialled. */
-		if (r->n_upstreams && r->failed_ns &&
+		if (r->failed_ns && route_served(r) &&
 		    r->client->session->now < r->failed_ns + REDIAL_AFTER)
 			break;
 		if (!upstream_dial(r->executor, r)) {

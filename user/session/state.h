@@ -423,6 +423,8 @@ void route_stream(struct stream *s);
 /* Puts a stream whose attempt failed back into the queue, for a fresh connection. */
 void route_retry(struct stream *s);
 void route_pump(struct route *r);
+/* A connection of it takes streams, or will. */
+bool route_served(const struct route *r);
 void route_get(struct route *r);
 void route_put(struct route *r);
 struct executor *executor_get(struct executor *x);

@@ -537,15 +537,20 @@ void upstream_release(struct upstream *u)
 
 void upstream_stream_gone(struct upstream *u)
 {
+	struct route *r = u->route;
+
 	assert(u->n_streams);
 	u->n_streams--;
-	if (u->state == UPSTREAM_CLOSED || !u->route || u->failing)
+	if (u->state == UPSTREAM_CLOSED || !r || u->failing)
 		return;
-	if (!list_empty(&u->route->waiting))
-		route_pump(u->route);
+	route_get(r);
+	route_pump(r);
 	/* A spliced one stays with its client, whose next result is likely as large. */
-	if (!u->n_streams && u->state != UPSTREAM_CLOSED && u->route && !u->splice)
+	if (!u->n_streams && u->state != UPSTREAM_CLOSED && u->route && !u->splice) {
 		upstream_release(u);
+		route_pump(r); /* for those that it could not take */
+	}
+	route_put(r);
 }
 
 static bool may_retry(const struct stream *s)
@@ -604,7 +609,7 @@ void upstream_fail(struct upstream *u, int grpc_status, enum stream_end end, uin
 	upstream_close(u, h2_error);
 	if (!r)
 		return;
-	if (never_up && list_empty(&r->upstreams))
+	if (never_up && !route_served(r))
 		fail_waiting(r, grpc_status, end, text);
 	route_pump(r);
 	route_put(r);
