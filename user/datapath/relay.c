@@ -56,6 +56,13 @@ static char *executor_name(const struct upstream *u, char *buf, size_t cap)
 
 #define EXECUTOR(u) executor_name((u), (char[TICKET_HOST_MAX + 20]){ 0 }, TICKET_HOST_MAX + 20)
 
+/* The upstream ends at the next flush: there are pointers to it here. */
+static void out_of_memory(struct walk *w)
+{
+	w->u->broken = ENOMEM;
+	upstream_kick(w->u);
+}
+
 /* Data that is still in the chunk moves to a new one: the old one is the client's now. */
 static bool replace_chunk(struct walk *w, struct chunk *taken, uint32_t from, uint32_t to)
 {
@@ -106,7 +113,7 @@ static bool flush(struct walk *w)
 			struct chunk *taken = list_entry(w->c->out.bulk.prev, struct chunk, link);
 
 			if (!replace_chunk(w, taken, from, to)) {
-				w->u->broken = ENOMEM;
+				out_of_memory(w);
 				ok = false;
 			}
 		}
@@ -164,7 +171,7 @@ static bool hold_data(struct walk *w, struct stream *s, const struct h2_frame *f
 	h2_frame_put(frame, len, H2_DATA, 0, s->id);
 	if (stream_hold(s, frame, H2_HEADER_LEN + len, len)) {
 		stream_drop(s, len, DROP_STREAM_CLOSED);
-		w->u->broken = ENOMEM;
+		out_of_memory(w);
 		return false;
 	}
 	w->held = true;
@@ -399,7 +406,7 @@ static bool send_frames(struct walk *w, struct stream *s, uint8_t *p, uint32_t s
 		w->held = true;
 		if (!stream_hold(s, p, size, 0))
 			return true;
-		w->u->broken = ENOMEM;
+		out_of_memory(w);
 		return false;
 	}
 	if (!in_place)
@@ -429,7 +436,7 @@ static bool forward_block(struct walk *w, struct stream *s, struct block *b)
 	/* Rare: several frames, or a block that does not comply. */
 	buf = malloc(2 * UPSTREAM_HEADER_LIST_MAX);
 	if (!buf) {
-		w->u->broken = ENOMEM;
+		out_of_memory(w);
 		return false;
 	}
 	p = buf + UPSTREAM_HEADER_LIST_MAX;
@@ -517,7 +524,7 @@ static uint32_t on_headers(struct walk *w, uint8_t *p, uint8_t *end)
 	r = block_decode(w, &b);
 	s = find(w, f.stream);
 	if (r == -ENOMEM)
-		w->u->broken = ENOMEM;
+		out_of_memory(w);
 	else if (r == -EBADMSG)
 		violation(w, H2_COMPRESSION_ERROR, "header block does not decode");
 	else if (f.stream > w->u->last_id)
