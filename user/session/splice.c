@@ -101,7 +101,8 @@ static bool quiet(const struct upstream *u)
 {
 	const struct client *c = u->route->client;
 
-	if (c->blocked || !outq_empty(&c->out) || (u->rx && chunk_len(u->rx)))
+	if (c->blocked || !outq_empty(&c->out) || c->out.frame_left || u->raw_left ||
+	    (u->rx && chunk_len(u->rx)))
 		return false;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next) {
 		const struct stream *s = list_entry(p, struct stream, on_up);
@@ -172,6 +173,7 @@ static bool enrol(struct upstream *u)
 	u->why_relay = NULL;
 	u->tapped = 0;
 	u->raw_left = 0;
+	u->own = false;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
 		spliced_stream_begin(list_entry(p, struct stream, on_up));
 	STAT_ADD(ss, promotions, 1);
@@ -315,11 +317,15 @@ void spliced_stream_end(struct stream *s)
 
 /* ------------------------------------------------------------------------- tap */
 
-/* The pair is out of the kernel and its tap is empty: an ordinary upstream again. */
+/*
+ * The pair is out of the kernel, its tap is empty and no frame that the kernel has
+ * begun is open at the client: an ordinary upstream again.
+ */
 static void back_to_relay(struct upstream *u)
 {
 	struct client *c = u->route->client;
 
+	u->own = false;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
 		list_entry(p, struct stream, on_up)->in_splice = false;
 	c->splice->ops->free(c->splice);
@@ -337,13 +343,21 @@ ssize_t spliced_receive(struct upstream *u, void *buf, size_t len)
 	struct client *c;
 	ssize_t n;
 
-	if (!sp)
+	if (!sp || u->own)
 		return u->port->ops->recv(u->port, buf, len);
 	c = u->route->client;
 	n = sp->port.ops->recv(&sp->port, buf, len);
 	spliced_sync(u);
 	if (n == -ENODATA) {
-		back_to_relay(u);
+		if (!u->tapped)
+			u->raw_left = sp->ops->open(sp);
+		if (u->raw_left) {
+			/* Until the rest of the frame has gone, frames of ours have to wait. */
+			u->own = true;
+			upstream_want(u);
+		} else {
+			back_to_relay(u);
+		}
 		return u->port->ops->recv(u->port, buf, len);
 	}
 	if (n == -EAGAIN)
@@ -439,6 +453,11 @@ void spliced_settle(struct upstream *u)
 	if (!sp || u->state == UPSTREAM_CLOSED || u->broken)
 		return;
 	c = u->route->client;
+	if (u->own) {
+		if (!u->raw_left)
+			back_to_relay(u);
+		return;
+	}
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
 		spliced_limit(list_entry(p, struct stream, on_up));
 	if (!may_resume(u)) {
@@ -496,6 +515,7 @@ static void detach(struct client *c)
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
 		spliced_stream_end(list_entry(p, struct stream, on_up));
 	u->splice = NULL;
+	u->own = false;
 	u->spoiled = true; /* bytes of it may still be in the tap */
 	c->spliced = NULL;
 	client_want(c); /* nobody reads them any more */

@@ -255,6 +255,7 @@ struct upstream {
 	bool kicked;           /* to be read at the next flush */
 	bool hup;              /* spliced: its FIN or RST has come, maybe behind data */
 	uint32_t raw_left;     /* bytes to come from the tap that end a frame already begun */
+	bool own;              /* the pair has left, inside a frame: its rest comes by U itself */
 	uint64_t tapped;       /* bytes received from the tap and not yet published as consumed */
 	bool promoting;        /* nothing is granted, so that a quiet moment comes */
 	const char *why_relay; /* why it is not (or no longer) spliced */
