@@ -326,7 +326,7 @@ static void judge_must(struct world *w, const struct call *c)
 	const struct answer *a = call_answer(c, c->attempts ? c->attempts - 1 : 0);
 	bool error_reset = c->reset && !c->ended;
 
-	if (c->cancelled || !c->stream)
+	if (c->cancelled || !c->stream || (c->lost && c->may_be_lost))
 		return;
 	switch (c->must) {
 	case MUST_END:

@@ -124,6 +124,7 @@ struct call {
 	uint64_t sent_ns, head_ns, end_ns;
 	uint64_t bytes, flow;
 	bool headed, ended, reset, lost, cancelled;
+	bool may_be_lost; /* its connection may be reset: a spliced frame may be cut off */
 	uint64_t cancelled_ns;
 	int http_status, status; /* status -1: none seen */
 	uint32_t reset_code;

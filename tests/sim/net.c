@@ -52,6 +52,7 @@ struct end {
 	struct alarm kick, rst;
 	bool closed, shut, is_port;
 	int err;
+	struct vport *vport;
 };
 
 struct conn {
@@ -214,6 +215,10 @@ static void move(void *arg)
 	if (moved) {
 		kick(c, !d->from);
 		kick(c, d->from);
+		if (c->end[d->from].vport && c->end[d->from].vport->pair)
+			kernel_output(c->end[d->from].vport->pair);
+		if (c->end[!d->from].vport && c->end[!d->from].vport->pair)
+			kernel_input(c->end[!d->from].vport->pair);
 	}
 	/* Stuck for want of room: the reader calls again. */
 	if (d->seg_n && d->segs[d->seg_first].at > w->now)
@@ -412,6 +417,9 @@ unsigned vport_events(const struct vport *v)
 		events |= PORT_READABLE;
 	if (dead || end_room(c, v->side))
 		events |= PORT_WRITABLE;
+	/* What came before the end has been through the verdict by then, see kernel.c. */
+	if ((dead || in->fin_arrived) && !v->hung_up && !(v->pair && in->rcv.len))
+		events |= PORT_HANGUP;
 	return events & v->want;
 }
 
@@ -436,6 +444,8 @@ static ssize_t vport_recv(struct port *p, void *buf, size_t len)
 		world_fail(v->world, "recv() of no bytes: 0 would mean FIN");
 		return -EINVAL;
 	}
+	if (v->dialled && v->pair && !kernel_left(v->pair, v))
+		world_fail(v->world, "recv() from an upstream that the kernel reads");
 	n = end_recv(v->conn, v->side, buf, len);
 	if (n <= 0 && n != -EAGAIN) {
 		if (v->end_told)
@@ -458,6 +468,8 @@ static ssize_t vport_sendv(struct port *p, const struct iovec *iov, int n)
 	}
 	if (v->conn->end[v->side].shut)
 		world_fail(v->world, "sendv() after shutdown()");
+	if (!v->dialled && v->pair && !kernel_left(v->pair, v))
+		world_fail(v->world, "sendv() to a client that the kernel writes to");
 	return end_sendv(v->conn, v->side, iov, n);
 }
 
@@ -468,7 +480,8 @@ static void vport_want(struct port *p, unsigned mask)
 
 	usable(p, "want");
 	v->fruitless = fruitless; /* asking is not doing something */
-	if (mask & ~(unsigned)(PORT_READABLE | PORT_WRITABLE))
+	if (mask & ~(unsigned)(PORT_READABLE | PORT_WRITABLE | PORT_HANGUP) ||
+	    (mask & PORT_READABLE && mask & PORT_HANGUP))
 		world_fail(v->world, "want(%#x)", mask);
 	if (mask && !p->on_event)
 		world_fail(v->world, "want(%#x) without on_event", mask);
@@ -538,6 +551,9 @@ static void vport_close(struct port *p, bool reset)
 	for (size_t i = 0; i < w->n_ready; i++)
 		if (w->ready[i].vport == v)
 			w->ready[i].vport = NULL;
+	if (v->pair && !kernel_left(v->pair, v))
+		world_fail(w, "close() of a port that is spliced");
+	c->end[v->side].vport = NULL;
 	end_deaf(c, v->side, false);
 	if (!c->end[v->side].err) {
 		if (reset)
@@ -579,6 +595,7 @@ static struct vport *vport_new(struct conn *c, int side)
 	v->side = side;
 	v->dialled = side == 0;
 	c->end[side].is_port = true;
+	c->end[side].vport = v;
 	list_add_tail(&w->ports, &v->link);
 	w->n_ports++;
 	w->n_dialled += v->dialled;
@@ -619,6 +636,48 @@ struct sock *world_connect(struct world *w, const struct link *link)
 	c->end[1].is_port = true;
 	alarm_set(w, &c->accept, travel(c), accept_client, c);
 	return &c->end[0].sock;
+}
+
+/* ---- for the kernel ------------------------------------------------------ */
+
+const struct bytes *vport_received(const struct vport *v)
+{
+	return &v->conn->dir[!v->side].rcv;
+}
+
+void vport_take(struct vport *v, size_t n)
+{
+	struct conn *c = v->conn;
+	struct dir *d = &c->dir[!v->side];
+
+	bytes_drop(&d->rcv, n);
+	if (d->seg_n && d->segs[d->seg_first].at <= c->world->now)
+		alarm_soon(c->world, &d->move, c->world->now, move, d);
+}
+
+size_t vport_push(struct vport *v, const uint8_t *p, size_t n)
+{
+	struct iovec iov = { (void *)(uintptr_t)p, n };
+	ssize_t r = end_sendv(v->conn, v->side, &iov, 1);
+
+	return r > 0 ? (size_t)r : 0;
+}
+
+size_t vport_unacked(const struct vport *v)
+{
+	return v->conn->dir[v->side].flight.len;
+}
+
+int vport_error(const struct vport *v)
+{
+	return v->conn->end[v->side].err;
+}
+
+bool vport_fin(const struct vport *v)
+{
+	const struct dir *d = &v->conn->dir[!v->side];
+
+	return d->fin_arrived && !d->rcv.len;
 }
 
 /* ---- dialling ------------------------------------------------------------ */

@@ -58,6 +58,13 @@ static void random_config(struct run *run)
 	c->limits.total_inflight = rng_scale(r, 1 * MiB, 256 * MiB);
 	if (rng_chance(r, 10))
 		c->limits.max_streams = (uint32_t)rng_range(r, 1, 4);
+	if (rng_chance(r, 40)) {
+		run->s->splice = true;
+		c->limits.promote_after = rng_scale(r, 1, 256 * KiB);
+		world_set_splice_refusals(run->s->w, rng_chance(r, 20) ? 40 : 0);
+	} else {
+		run->s->splice = false;
+	}
 	if (rng_chance(r, 10))
 		c->unreachable_status = GRPC_UNAVAILABLE;
 }
@@ -172,6 +179,9 @@ static void demand(struct run *run, struct call *c, unsigned exec, bool good_cli
 	const struct answer *a = &c->answer[0];
 
 	c->must = MUST_END;
+	/* One of the client's executors may die inside a frame that the kernel has begun. */
+	for (unsigned i = 0; run->s->splice && i < run->n_execs; i++)
+		c->may_be_lost |= run->bad_exec[i];
 	if (run->bad_exec[exec] || !good_client)
 		return;
 	switch (a->kind) {

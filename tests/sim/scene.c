@@ -11,6 +11,7 @@
 #define STREAM_FLOOR (16 * KiB)
 
 const struct subject_ops *scene_subject;
+bool scene_splice;
 
 /* ---- what the subject tells ---------------------------------------------- */
 
@@ -94,7 +95,10 @@ struct scene *scene_new(uint64_t seed)
 
 	s->w = world_new(seed);
 	s->subject = scene_subject;
+	s->splice = scene_splice;
 	set_config(&s->config);
+	if (s->splice)
+		s->config.limits.promote_after = 20000;
 	return s;
 }
 
@@ -267,6 +271,13 @@ void scene_start(struct scene *s)
 		.inflight_share = s->config.limits.total_inflight,
 		.relay = &datapath_relay,
 	};
+	if (s->splice) {
+		s->config.datapath = DATAPATH_SOCKMAP;
+		s->env.splice = &world_splice_ops;
+		s->env.splice_ctx = s->w;
+	} else {
+		s->env.splice_why = "not in this scene";
+	}
 	world_attach(s->w, s->subject, &s->env);
 	s->started = true;
 	world_set_check(s->w, check, s);

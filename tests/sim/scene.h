@@ -31,11 +31,14 @@ struct scene {
 	unsigned most_upstreams;
 	bool started;
 	bool unjudged;  /* the subject is ended in the middle: no final judgement */
+	bool splice;    /* large results go to the made-up kernel (kernel.c) */
 	bool no_ledger; /* clients break flow control: no bound on credit to check */
 };
 
 /* Which subject scenes are made of: the session, or a toy; set before scene_new(). */
 extern const struct subject_ops *scene_subject;
+/* Whether new scenes splice. */
+extern bool scene_splice;
 
 /* With defaults of the design; change s->config before scene_start(). */
 struct scene *scene_new(uint64_t seed);

@@ -355,6 +355,7 @@ unsigned selftest_run(uint64_t seed, void (*watch)(const char *name, uint64_t se
 	unsigned failed = 0, missed = 0;
 
 	scene_subject = &subject_toy;
+	scene_splice = false;
 	*total += 3;
 	failed += !toy_passes(seed, watch);
 	for (unsigned i = 0; i < ARRAY_SIZE(mutants); i++)

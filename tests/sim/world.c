@@ -112,6 +112,7 @@ struct world *world_new(uint64_t seed)
 	list_init(&w->tombs);
 	list_init(&w->conns);
 	list_init(&w->dials);
+	list_init(&w->pairs);
 	return w;
 }
 
@@ -119,6 +120,7 @@ void world_free(struct world *w)
 {
 	struct list *pos, *tmp;
 
+	kernel_free(w);
 	net_free(w);
 	list_for_each_safe (pos, tmp, &w->once) {
 		struct once *o = list_entry(pos, struct once, link);
@@ -222,9 +224,9 @@ void world_detach(struct world *w)
 	w->ops->destroy(w->subject);
 	subject_leave(w);
 	w->subject = NULL;
-	if (w->n_ports || w->n_dials)
-		world_fail(w, "freeing the subject left %u ports and %u dials", w->n_ports,
-			   w->n_dials);
+	if (w->n_ports || w->n_dials || w->n_pairs)
+		world_fail(w, "freeing the subject left %u ports, %u dials and %u splices",
+			   w->n_ports, w->n_dials, w->n_pairs);
 }
 
 const void *world_stats(const struct world *w)
@@ -249,13 +251,13 @@ void world_drain(struct world *w)
 	subject_leave(w);
 }
 
-static void ready_add(struct world *w, struct vport *v, unsigned events)
+static void ready_add(struct world *w, struct vport *v, struct pair *p, unsigned events)
 {
 	if (w->n_ready == w->cap_ready) {
 		w->cap_ready = w->cap_ready ? 2 * w->cap_ready : 64;
 		w->ready = xgrow(w->ready, w->cap_ready * sizeof(*w->ready));
 	}
-	w->ready[w->n_ready++] = (struct ready){ v, events };
+	w->ready[w->n_ready++] = (struct ready){ v, p, events };
 }
 
 static void collect_ports(struct world *w)
@@ -272,9 +274,16 @@ static void collect_ports(struct world *w)
 		if (events == (PORT_READABLE | PORT_WRITABLE) && rng_chance(&w->rng, 30))
 			events = rng_chance(&w->rng, 50) ? PORT_READABLE : PORT_WRITABLE;
 		if (spurious && v->want && rng_chance(&w->rng, 30))
-			events |= v->want;
+			events |= v->want & ~(unsigned)PORT_HANGUP;
 		if (events)
-			ready_add(w, v, events);
+			ready_add(w, v, NULL, events);
+	}
+	list_for_each_safe (pos, tmp, &w->pairs) {
+		struct pair *p = kernel_pair(pos);
+		unsigned events = kernel_events(p);
+
+		if (events)
+			ready_add(w, NULL, p, events);
 	}
 }
 
@@ -285,6 +294,7 @@ static void deliver(struct world *w, struct ready r)
 
 	if (!events)
 		return;
+	v->hung_up |= (events & PORT_HANGUP) != 0;
 	if (++v->fruitless > FRUITLESS_MAX) {
 		world_fail(w, "busy loop: a %s port wants %s%s and does nothing with it",
 			   v->dialled ? "executor's" : "client's",
@@ -316,6 +326,8 @@ static void step(struct world *w)
 		w->ready[pick - w->n_due] = w->ready[--w->n_ready];
 		if (r.vport)
 			deliver(w, r);
+		else if (r.pair)
+			kernel_deliver(r.pair, r.events);
 	}
 }
 

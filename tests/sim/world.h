@@ -146,6 +146,13 @@ bool world_subject_idle(const struct world *w);
 /* True while a call into the subject is on the stack. */
 bool world_in_subject(const struct world *w);
 
+/* The kernel that large results are promoted to; ctx is the world. */
+extern const struct splice_ops world_splice_ops;
+/* So many percent of enrolments are refused, for good or until later. */
+void world_set_splice_refusals(struct world *w, unsigned percent);
+unsigned world_pairs(const struct world *w);    /* spliced now */
+unsigned world_enrolled(const struct world *w); /* ever */
+
 void world_add_host(struct world *w, const struct host *h); /* copied */
 /* A client connects; the subject gets the other end after the link's latency. */
 struct sock *world_connect(struct world *w, const struct link *link);
