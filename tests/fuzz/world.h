@@ -49,7 +49,8 @@ struct world {
 	struct session_stats stats; /* as of the last event: outlives the session */
 	uint64_t now;
 	uint64_t rng;
-	bool inside; /* the session's code runs: its allocations may fail, see test_failmalloc */
+	bool no_memory; /* an allocation may fail in this run */
+	bool inside;    /* the session's code runs: its allocations may fail, see test_failmalloc */
 	uint64_t calls_out; /* in this turn */
 	uint64_t budget;    /* bytes that peers may still send */
 	bool refuse_splice, refuse_dial;
