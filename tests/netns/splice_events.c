@@ -159,7 +159,7 @@ static void stale(struct sockmap_worker *w)
 	sockmap_worker_stats(w, &before);
 	kill_pair(first, w);
 	slot = splice_slot(first->pair);
-	/* Of all free slots the one whose sockets are still clean is taken next. */
+	/* There is one slot only. */
 	pump_run(&first->pump);
 	rig_close(first);
 	if (rig_open(second, w, &(struct rig_buffers){ 0 }, TAP_LIMIT)) {
@@ -204,7 +204,7 @@ static void lost(struct sockmap *sm, struct sockmap_worker *w)
 
 int main(void)
 {
-	struct sockmap_options opt = { .workers = 1, .pairs = 4, .ring_bytes = 8192 };
+	struct sockmap_options opt = { .workers = 1, .pairs = 1, .ring_bytes = 8192 };
 	struct sockmap_callbacks cb = { .dead = on_dead, .socket = on_socket };
 	char why[SOCKMAP_WHY_MAX];
 	struct sockmap *sm;
