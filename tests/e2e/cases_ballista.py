@@ -233,7 +233,8 @@ def same(version, cluster, t, queries, clients=1, repeat=1, least=0, executors=1
     check(not bad, "streams that went wrong: %s", bad[:1])
     used = {r["executor"] for r in lines}
     check(len(used) >= executors, "results came from %s", used)
-    return f"{len(lines)} streams of {len(used)} executors, {carried / 1e6:.1f} MB, {seconds:.2f} s"
+    return (f"{len(lines)} streams of {len(used)} executors on {' and '.join(sorted({r['datapath'] for r in lines}))}, "
+            f"{carried / 1e6:.1f} MB, {seconds:.2f} s")
 
 
 def cases(version, cluster, executors, namespace):

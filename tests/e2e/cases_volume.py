@@ -6,7 +6,7 @@ import time
 
 from peers.harness import SANITIZED, SCALE, case, check
 from peers.load import Executors, Fetch, WINDOWS_2G, WINDOWS_5M, WINDOWS_64K
-from peers.proxy import DATAPATH
+from peers.proxy import DATAPATH, NAIVE
 
 CLIENT_INFLIGHT = 4 * 2**20
 STOPPED = 20
@@ -17,10 +17,21 @@ def scaled(count, least=1):
     return max(least, round(count * SCALE))
 
 
+def check_datapath(p, promotable):
+    """Which datapaths carried streams; a kernel datapath that was asked for must have been used."""
+    if NAIVE:
+        return "naive"
+    p.wait_idle()
+    used = sorted({r["datapath"] for r in p.stream_lines()})
+    check(DATAPATH in ("relay", "auto") or not promotable or DATAPATH in used, "streams went by %s", used)
+    return " and ".join(used)
+
+
 def one_stream(windows):
     def run(t):
         x, p = Executors(t), t.proxy()
-        return Fetch(t, p, x, *windows, size=scaled(3e9)).check_all_right(1)
+        speed = Fetch(t, p, x, *windows, size=scaled(3e9)).check_all_right(1)
+        return f"{speed}, {check_datapath(p, windows is not WINDOWS_64K)}"
     return run
 
 
