@@ -180,11 +180,11 @@ void route_retry(struct stream *s)
 }
 
 /*
- * One from the pool, or NULL. An executor whose results have lately been large gets
+ * One from the pool that takes s, or NULL. An executor whose results have lately been large gets
  * connections that are new: only those have the client's stream ids and can be
  * spliced. For a small result the pool is worth more.
  */
-static struct upstream *idle_upstream(struct executor *x)
+static struct upstream *idle_upstream(struct executor *x, const struct stream *s)
 {
 	struct session *ss = x->session;
 	bool large = ss->env.splice && x->large_ns && ss->now < x->large_ns + LARGE_MEMORY;
@@ -193,7 +193,7 @@ static struct upstream *idle_upstream(struct executor *x)
 	list_for_each_safe (pos, tmp, &x->idle) {
 		struct upstream *u = list_entry(pos, struct upstream, idle);
 
-		if (!large || !u->last_id)
+		if (upstream_takes(u, s) && (!large || !u->last_id))
 			return u;
 	}
 	return NULL;
@@ -213,7 +213,7 @@ static struct upstream *choose(struct route *r, const struct stream *s, bool *re
 			return u;
 		*ret_wait |= upstream_pending(u);
 	}
-	u = s->fresh_only ? NULL : idle_upstream(x);
+	u = s->fresh_only ? NULL : idle_upstream(x, s);
 	if (u) {
 		executor_idle_remove(u);
 		upstream_bind(u, r);
