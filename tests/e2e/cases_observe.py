@@ -345,3 +345,65 @@ def luminance(colour):
 def contrast(one, other):
     high, low = sorted((luminance(one), luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+# ---- what is in deploy/
+
+
+def expressions_of_dashboard():
+    """(panel's title, expression) of deploy/grafana-dashboard.json, its variables filled in."""
+    with open("deploy/grafana-dashboard.json") as f:
+        board = json.load(f)
+    found = [(p["title"], target["expr"]) for p in board["panels"] for target in p.get("targets", [])]
+    found += [(a["name"], a["expr"]) for a in board["annotations"]["list"]]
+    return [(title, e.replace("$__rate_interval", "1m").replace("$job", "x").replace("$instance", "x")) for title, e in found]
+
+
+def check_names(p, what, expressions):
+    """Every metric, and every label's value, that an expression names is one that the proxy has."""
+    m = p.metrics()
+    names = {k.split("{")[0] for k in m} | {"up"}
+    for title, e in expressions:
+        used = set(re.findall(r"\b((?:flightsplice|process)_\w+|up)\b", e))
+        check(used and used <= names, "%s: '%s' uses %s, which /metrics does not have", what, title, used - names)
+        for name, labels in re.findall(r"(flightsplice_\w+)\{(.*?)\}", e):
+            for label, value in re.findall(r'(\w+)=~?"([^"]*)"', labels):
+                if label in ("job", "instance"):
+                    continue
+                have = {v for k in m if k.startswith(name + "{") for v in re.findall(rf'{label}="([^"]*)"', k)}
+                check(any(re.fullmatch(value, v) for v in have), "%s: '%s' asks for %s=%s, there are %s", what, title,
+                      label, value, sorted(have))
+
+
+@case("observe/dashboard-and-alerts")
+def _(t):
+    """The rules pass promtool's check and their tests; dashboard and rules name metrics that exist."""
+    for arguments in (("check", "rules", "deploy/alerts.yml"), ("test", "rules", "deploy/alerts_test.yml")):
+        done = promtool(*arguments)
+        check(done.returncode == 0, "promtool %s: %s", " ".join(arguments), done.stdout + done.stderr)
+    with open("deploy/alerts.yml") as f:
+        rules = f.read()
+    alerts = re.findall(r"- alert: (\w+)\n(?: +#.*\n)?\s+expr: (?:\|\n((?: {10,}.*\n)+)|(.*)\n)", rules)
+    check(len(alerts) == rules.count("- alert:") > 10, "%d alerts found", len(alerts))
+    dashboard = expressions_of_dashboard()
+    check(len(dashboard) > 30, "%d expressions in the dashboard", len(dashboard))
+    # As recording rules, so that promtool parses them.
+    path = os.path.join(t.folder, "dashboard.yml")
+    with open(path, "w") as f:
+        json.dump({"groups": [{"name": "dashboard", "rules": [{"record": f"x:y{i}", "expr": e}
+                                                             for i, (_, e) in enumerate(dashboard)]}]}, f)
+    done = promtool("check", "rules", path)
+    check(done.returncode == 0, "the dashboard's expressions: %s", done.stdout + done.stderr)
+    flags = []
+    try:
+        on_bpffs()
+        check_kernel()
+        flags = ["--datapath", "sockmap"]
+    except Skip:
+        dashboard = [(title, e) for title, e in dashboard if "_splice_" not in e and "_ring_" not in e]
+        alerts = [a for a in alerts if "_splice_" not in a[1] + a[2] and "_ring_" not in a[1] + a[2] and "selftest" not in a[2]]
+    p = t.proxy(*flags)
+    alerts = [(name, (a or b).replace('result="fail"', 'result="pass"')) for name, a, b in alerts]
+    check_names(p, "alerts.yml", alerts)
+    check_names(p, "grafana-dashboard.json", dashboard)
+    return f"{len(alerts)} alerts, {len(dashboard)} expressions"
