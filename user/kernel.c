@@ -48,13 +48,25 @@ static bool wants_kernel(const struct config *c, const char **ret_why)
 	return !**ret_why;
 }
 
+/* So that tests can make events be lost; no flag of serve, hence without its prefix. */
+#define RING_BYTES_ENV "SPLICE_RING_BYTES"
+
+static uint32_t ring_bytes(void)
+{
+	const char *text = getenv(RING_BYTES_ENV);
+
+	return text ? (uint32_t)strtoul(text, NULL, 10) : 0;
+}
+
 static int load(struct kernel *k)
 {
 	const struct config *c = k->config;
 	struct selftest_options test = { .pin_dir = c->pin_dir,
 					 .may_mount = true,
 					 .sabotage = getenv(SELFTEST_SABOTAGE_ENV) };
-	struct sockmap_options opt = { .workers = c->workers, .pins = k->pins };
+	struct sockmap_options opt = { .workers = c->workers,
+				       .ring_bytes = ring_bytes(),
+				       .pins = k->pins };
 	char why[SOCKMAP_WHY_MAX] = "";
 	unsigned lacks;
 	int r;

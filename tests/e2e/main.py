@@ -20,10 +20,11 @@ import cases_h2spec
 import cases_rules
 import cases_budgets
 import cases_observe
+import cases_trouble
 
 MODULES = (cases_request, cases_flow, cases_control, cases_cancel, cases_death, cases_refused, cases_deadline,
            cases_drain, cases_abuse, cases_volume, cases_flight, cases_ballista, cases_board,
-           cases_h2spec, cases_rules, cases_budgets, cases_observe)
+           cases_h2spec, cases_rules, cases_budgets, cases_observe, cases_trouble)
 
 if __name__ == "__main__":
     sys.exit(harness.main(sys.argv[1:]))
