@@ -442,6 +442,7 @@ static void upstream_event(struct port *p, unsigned events)
 	if (events & PORT_HANGUP && u->splice) {
 		u->hup = true;
 		upstream_want(u);
+		upstream_arm(u); /* the end comes behind what is on its way to the tap */
 	}
 	if (events & (PORT_READABLE | PORT_HANGUP))
 		u->dp->readable(u);
