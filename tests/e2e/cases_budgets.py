@@ -4,6 +4,7 @@ Each budget of docs/limits.md is used up, by whoever it limits. Then its counter
 does, the log names it, resident memory is where it was, and a result that is half delivered to somebody
 else at that moment comes whole.
 """
+import os
 import re
 import socket
 import struct
@@ -356,8 +357,11 @@ def _(t, p):
 
 @case("budget/all-have-a-case")
 def _(t):
-    """Every counter that the proxy has is one of these."""
+    """Every counter that the proxy has is one of these, and in the manual."""
     text = t.proxy().get("/metrics")[1]
     names = set(re.findall(r'flightsplice_budget_exhausted_total\{budget="(\w+)"\}', text))
     check(names == CASES.keys(), "without a case: %s; without a counter: %s", names - CASES.keys(), CASES.keys() - names)
+    with open(os.path.join(os.path.dirname(__file__), "../../docs/limits.md")) as f:
+        told = set(re.findall(r"`(\w+)`", f.read()))
+    check(names <= told, "not in docs/limits.md: %s", names - told)
     return f"{len(names)} budgets"
