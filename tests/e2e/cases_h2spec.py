@@ -78,13 +78,13 @@ def h2spec(t, run, address, *flags):
            f"{len(expected)} exceptions"
 
 
-@case("conformance/h2spec-plain", limit=600)
+@case("conformance/h2spec-plain", limit=900)
 def _(t):
     build()
     return h2spec(t, "plain", t.proxy().address)
 
 
-@case("conformance/h2spec-doget", limit=600)
+@case("conformance/h2spec-doget", limit=900)
 def _(t):
     """The executor answers with 3,000 bytes."""
     build()

@@ -2,9 +2,8 @@ module flightsplice/h2spec
 
 go 1.19
 
-// v2.2.1 is the newest that is a Go module: v2.6.0 has a go.mod without the /v2 that its version asks
-// for, and adds no case. It has no go.mod itself, so what it needs is pinned here, to versions that
-// Debian 12's Go 1.19 compiles.
+// v2.2.1 is the newest that can be had as a Go module. It has no go.mod itself, so what it needs is
+// pinned here, to versions that Debian 12's Go 1.19 compiles.
 require github.com/summerwind/h2spec v2.2.1+incompatible
 
 require (
