@@ -348,6 +348,8 @@ ssize_t spliced_receive(struct upstream *u, void *buf, size_t len)
 	c = u->route->client;
 	n = sp->port.ops->recv(&sp->port, buf, len);
 	spliced_sync(u);
+	if (n == -ENODATA && !c->left)
+		return -EAGAIN; /* the client's queue is not empty yet: step() comes back to us */
 	if (n == -ENODATA) {
 		if (!u->tapped)
 			u->raw_left = sp->ops->open(sp);
