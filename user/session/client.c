@@ -97,6 +97,7 @@ void client_accept(struct session *s, struct port *port)
 	c->number = session_number(s);
 	c->settings = H2_SETTINGS_DEFAULT;
 	c->window = H2_DEFAULT_WINDOW;
+	c->goaway_id = H2_MAX_STREAM_ID;
 	c->opened_ns = c->active_ns = s->now;
 	c->timer.fire = client_expired;
 	list_init(&c->dirty);
@@ -454,7 +455,9 @@ void client_fail(struct client *c, uint32_t h2_error, const char *fmt, ...)
 	STAT_ADD(c->session, client_errors, 1);
 	session_event(c->session, EVENT_CLIENT_ERROR, &c->peer, h2_error, "%s", text);
 	client_greet(c);
-	len = h2_put_goaway(frame, c->last_id, h2_error, text);
+	/* Never more than has been said before (RFC 9113 6.8). */
+	c->goaway_id = (uint32_t)min_u64(c->last_id, c->goaway_id);
+	len = h2_put_goaway(frame, c->goaway_id, h2_error, text);
 	p = client_ctrl(c, (uint32_t)len);
 	if (!p)
 		return;
@@ -503,6 +506,7 @@ static void put_goaway(struct client *c, uint32_t last)
 {
 	uint8_t *p = client_ctrl(c, 17);
 
+	c->goaway_id = last;
 	if (p)
 		h2_put_goaway(p, last, H2_NO_ERROR, NULL);
 }

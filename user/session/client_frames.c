@@ -42,6 +42,8 @@ static bool charge(struct client *c, enum budget_id id, uint32_t cost)
  */
 static bool reset_lately(const struct client *c, uint32_t id)
 {
+	if (id > c->goaway_id)
+		return true; /* nor are those of a stream that we told it to try elsewhere */
 	for (size_t i = 0; i < RESET_IDS; i++) {
 		if (c->reset_ids[i] == id)
 			return true;

@@ -165,6 +165,7 @@ struct client {
 	int64_t window;                /* connection window it gives us */
 	uint32_t recv_unacked;         /* DATA received and not yet credited back */
 	uint32_t last_id;              /* highest stream id seen */
+	uint32_t goaway_id;            /* in our last GOAWAY: higher ones are ignored */
 	uint32_t reset_ids[RESET_IDS]; /* streams that we reset lately, see client_frames.c */
 	uint32_t n_reset_ids;
 	struct list streams;
