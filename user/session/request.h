@@ -25,8 +25,8 @@ struct request {
 	bool seen_method, seen_scheme, seen_path, seen_authority;
 	bool regular; /* a field that is no pseudo-header has been seen */
 	bool post;
-	int64_t content_length;       /* -1 = none */
-	uint64_t now_ns, deadline_ns; /* deadline: now + grpc-timeout, 0 = none */
+	int64_t content_length;                /* -1 = none */
+	uint64_t now_ns, deadline_ns;          /* deadline: now + grpc-timeout, 0 = none */
 	char traceparent[TRACEPARENT_LEN + 1]; /* for the log; "" = none that is valid */
 };
 

@@ -346,7 +346,8 @@ void upstream_want(struct upstream *u)
 {
 	unsigned mask = u->out_blocked ? PORT_WRITABLE : 0;
 
-	if (u->splice && !u->own) /* its bytes come from the tap, its own socket only says when it ends */
+	if (u->splice &&
+	    !u->own) /* its bytes come from the tap, its own socket only says when it ends */
 		mask |= u->hup ? 0 : PORT_HANGUP;
 	else if (list_empty(&u->pause))
 		mask |= PORT_READABLE;
