@@ -79,7 +79,7 @@ const char *expo_word(char buf[EXPO_WORD], const char *text)
 	size_t n = 0;
 
 	for (; *text && n < EXPO_WORD - 1; text++)
-		buf[n++] = *text == ' ' || *text == '-' ? '_' : *text;
+		buf[n++] = strchr(" -", *text) ? '_' : *text;
 	buf[n] = '\0';
 	return buf;
 }
