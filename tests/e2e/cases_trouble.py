@@ -31,6 +31,12 @@ def recipes(section):
     return blocks
 
 
+def operations(kind):
+    """The recipes of docs/operations.md."""
+    with open("docs/operations.md") as f:
+        return re.findall(rf"^```sh {kind}\n(.*?)^```", f.read(), re.S | re.M)
+
+
 def bash(script, p, folder, bin_folder):
     script = script.replace(PINS, folder).replace(ADMIN, name_of(p.admin))
     environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8",
@@ -182,6 +188,9 @@ def _(t):
         streams.append(t.client(p, window=65535, conn_window=WIDE).get(x))
         streams[-1].wait_bytes(first)
     p.wait(lambda: p.metric("splice_pairs") == pairs, f"{pairs} pairs in the kernel, there are {p.metric('splice_pairs')}")
+    recipe, = operations("kernel")
+    rows = bash(recipe, p, trouble.folder, trouble.bin).splitlines()
+    check(len(rows) == pairs and all('"dead":0' in r for r in rows), "the recipe for pairs prints %s", rows[:3])
     p.signal(signal.SIGSTOP)
     try:
         for call in go:  # more for the tap than flow control allows: the kernel gives the pair up
@@ -206,3 +215,25 @@ def _(t):
         check(trouble.run("bpftool").splitlines()[0] == written, "a stopped process writes")
     finally:
         p.signal(signal.SIGCONT)
+
+
+@case("trouble/recipes-of-operations", limit=90)
+def _(t):
+    """Each recipe of docs/operations.md runs, and prints something about the stream that is there."""
+    for name in ("bpftool", "jq"):
+        tool(name)
+    folder = pin_dir(t)
+    p = t.proxy("--pin-dir", folder)
+    s = stalled(t, p, job="J")
+    scripts = operations("recipe")
+    check(len(scripts) >= 10, "%d recipes found", len(scripts))
+    p.wait(lambda: '"J"' in bash(scripts[2].replace("@tsv", "tojson"), p, folder, t.folder), "the stream to be shown")
+    for script in scripts:
+        out = bash(f"set -euo pipefail\n{script}\necho done", p, folder, t.folder)
+        check(out.endswith("done\n") and len(out) > 6 and not re.search("^(Error|jq: error)", out, re.M), "%s prints %s",
+              script, out)
+    check("client window" in bash(scripts[2], p, folder, t.folder), "the stream is not there")
+    check(name_of(t.executors[0].address) in bash(scripts[5], p, folder, t.folder), "its executor is not there")
+    # 4000 bytes of it have been delivered; the balance says what is held.
+    s.rst()
+    p.wait(lambda: bash(scripts[9], p, folder, t.folder).strip() == "0", "the balance to be 0")
