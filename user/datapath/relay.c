@@ -183,7 +183,8 @@ static void ended_on_data(struct walk *w, struct stream *s)
 {
 	if (!flush(w))
 		return;
-	stream_detach(s, H2_NO_ERROR);
+	/* The executor's half has ended; ours may not have. */
+	stream_detach(s, s->request_ended ? H2_NO_ERROR : H2_CANCEL);
 	answer_status(s, GRPC_UNKNOWN, END_EXECUTOR, "%s ended the stream without trailers",
 		      EXECUTOR(w->u));
 }
@@ -482,7 +483,7 @@ static void on_block(struct walk *w, struct stream *s, struct block *b)
 		/* Some clients would take it for success. */
 		if (!flush(w))
 			return;
-		stream_detach(s, H2_NO_ERROR);
+		stream_detach(s, s->request_ended ? H2_NO_ERROR : H2_CANCEL);
 		answer_status(s, GRPC_UNKNOWN, END_EXECUTOR,
 			      "%s ended the response without grpc-status", EXECUTOR(w->u));
 		return;

@@ -30,8 +30,11 @@ static uint32_t grant_strict(const struct ledger_view *v)
 {
 	int64_t window = min_i64(v->stream_window, v->conn_window), grant;
 	uint64_t others = v->client_used - v->granted;
+	uint64_t elsewhere = v->worker_used - min_u64(v->worker_used, v->granted);
 
-	window = min_i64(window, others < v->client_cap ? (int64_t)(v->client_cap - others) : 0);
+	window = min_i64(window, (int64_t)room(v->client_cap, others, v->client_cap));
+	window = min_i64(window, (int64_t)max_u64(room(v->worker_cap, elsewhere, v->worker_cap),
+						  LEDGER_FLOOR));
 	grant = window - (int64_t)v->granted;
 	if (grant <= 0 || (v->granted && grant < window / 4))
 		return 0;

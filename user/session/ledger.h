@@ -22,7 +22,7 @@
  *     another one's memory.
  *
  * A `strict` stream's bytes reach the client without us: it is granted what the
- * client's windows allow and not a byte more.
+ * client's windows allow and not a byte more, within the same bounds.
  */
 #ifndef FS_LEDGER_H
 #define FS_LEDGER_H

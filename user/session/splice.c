@@ -268,23 +268,22 @@ void spliced_sync(struct upstream *u)
 	}
 }
 
-uint64_t spliced_undelivered(struct stream *s, const struct ledger_view *v)
+uint64_t spliced_undelivered(const struct stream *s, const struct ledger_view *v)
 {
-	struct client *c = s->client;
-	struct session *ss = c->session;
-	uint64_t n;
-
 	/* Windows below our bound keep the client below it, whatever it does. */
 	if (v->conn_window <= (int64_t)v->client_cap)
 		return 0;
-	n = s->up->splice->ops->undelivered(s->up->splice);
-	if (c->leaving || timer_armed(&c->splice_timer) ||
-	    min_i64(v->stream_window, v->conn_window) <= (int64_t)s->granted)
-		return n;
-	/* More could be granted, and no WINDOW_UPDATE has to come before it may. */
+	return s->up->splice->ops->undelivered(s->up->splice);
+}
+
+void spliced_look_again(struct client *c)
+{
+	struct session *ss = c->session;
+
+	if (c->leaving || timer_armed(&c->splice_timer))
+		return;
 	(void)timer_arm(&ss->timers, &c->splice_timer, ss->now + c->splice_wait_ns);
 	c->splice_wait_ns = min_u64(2 * c->splice_wait_ns, GRANT_RETRY_MAX);
-	return n;
 }
 
 void spliced_limit(struct stream *s)

@@ -492,9 +492,11 @@ bool spliced_begin_write(struct client *c);
 void spliced_resume(struct client *c);
 /*
  * What the client has not taken of the bytes the kernel was given, when v says that our
- * own bound matters; it is looked at again then, as nothing else would wake us.
+ * own bound matters.
  */
-uint64_t spliced_undelivered(struct stream *s, const struct ledger_view *v);
+uint64_t spliced_undelivered(const struct stream *s, const struct ledger_view *v);
+/* Grants again soon: something was held back that no event has to release. */
+void spliced_look_again(struct client *c);
 /* The stream's credit as the kernel must know it, before the executor does. */
 void spliced_limit(struct stream *s);
 void spliced_stream_begin(struct stream *s);

@@ -216,6 +216,13 @@ void stream_grant(struct stream *s)
 		v.client_used = c->inflight + spliced_undelivered(s, &v);
 	}
 	n = ledger_grant(&v);
+	/*
+	 * The kernel uses up what is granted without a word, and a client whose window is
+	 * open has no reason to say anything: what our bounds hold back, or a top-up that is
+	 * too small, would be forgotten.
+	 */
+	if (v.strict && min_i64(v.stream_window, v.conn_window) > (int64_t)(s->granted + n))
+		spliced_look_again(c);
 	if (!n)
 		return;
 	p = upstream_out(s->up, 13);
