@@ -78,8 +78,11 @@ const char *expo_word(char buf[EXPO_WORD], const char *text)
 {
 	size_t n = 0;
 
-	for (; *text && n < EXPO_WORD - 1; text++)
-		buf[n++] = strchr(" -", *text) ? '_' : *text;
+	for (; text[n] && n < EXPO_WORD - 1; n++) {
+		buf[n] = text[n];
+		if (strchr(" -", text[n]))
+			buf[n] = '_';
+	}
 	buf[n] = '\0';
 	return buf;
 }
