@@ -18,6 +18,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -30,6 +31,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -41,6 +43,7 @@
 
 #define MAX_CONNECTIONS 256
 #define STALL_SECONDS 30
+#define QUIET_SECONDS 10
 #define PING_TYPE_OURS H2_FLAG_ACK /* told apart from the executor's by this flag */
 
 /* What the processes share of one connection; written by the client before it connects. */
@@ -51,6 +54,7 @@ struct session {
 	uint32_t control_every; /* frames between two control frames of the executor; 0 = none */
 	bool tiny;              /* C gets the smallest send buffer */
 	_Atomic uint64_t seen;  /* bytes of frames that the client has */
+	_Atomic uint32_t turn;  /* futex: goes up with seen */
 };
 
 struct shared {
@@ -104,19 +108,28 @@ static int write_all(int fd, const uint8_t *p, size_t len, int flags)
 
 /* ---------------------------------------------------------------- executors */
 
-static int wait_for_window(const struct session *s, uint64_t window, uint64_t sent)
+static long futex(_Atomic uint32_t *word, int op, uint32_t value, const struct timespec *limit)
 {
-	struct timespec nap = { 0, 50000 };
-
-	while (sent - atomic_load(&s->seen) > window) {
-		if (shared->stop)
-			return -1;
-		nanosleep(&nap, NULL);
-	}
-	return 0;
+	return syscall(SYS_futex, word, op, value, limit, NULL, 0);
 }
 
-static int send_session(int fd, const struct session *shared_session)
+/* Sleeps rather than polls: a crowd of threads that wake up all the time starves the kernel's. */
+static int wait_for_window(struct session *s, uint64_t window, uint64_t sent)
+{
+	struct timespec limit = { .tv_nsec = 100000000 };
+
+	for (;;) {
+		uint32_t turn = atomic_load(&s->turn);
+
+		if (shared->stop)
+			return -1;
+		if (sent - atomic_load(&s->seen) <= window)
+			return 0;
+		futex(&s->turn, FUTEX_WAIT, turn, &limit);
+	}
+}
+
+static int send_session(int fd, struct session *shared_session)
 {
 	/* A session that has been killed may already have a successor there. */
 	const struct session plan = *shared_session, *s = &plan;
@@ -184,6 +197,33 @@ struct reader {
 	uint8_t buf[4 * RIG_FRAME_MAX];
 };
 
+/* What the wrong bytes at p are: a later or earlier frame, or the right one after foreign bytes. */
+static void analyse(const struct reader *r, const uint8_t *p, size_t have)
+{
+	uint8_t f[RIG_FRAME_MAX];
+
+	fprintf(stderr, "connection %u: got", r->id);
+	for (size_t i = 0; i < 32 && i < have; i++)
+		fprintf(stderr, " %02x", p[i]);
+	fprintf(stderr, " (%zu bytes there)\n", have);
+	for (int64_t d = -200; d <= 200; d++) {
+		rig_frame(r->frame + (uint64_t)d, f);
+		for (size_t at = 0; at + 24 < have; at++) {
+			if (!memcmp(p + at, f, 24))
+				fprintf(stderr, "connection %u: frame %+lld begins at %zu\n", r->id,
+					(long long)d, at);
+		}
+	}
+	rig_frame(r->frame, f);
+	for (size_t at = 0; at < have && at < sizeof(f); at++) {
+		if (p[at] != f[at]) {
+			fprintf(stderr, "connection %u: differs from the right frame at %zu\n",
+				r->id, at);
+			return;
+		}
+	}
+}
+
 /* Bytes of the frame at p, 0 when it is not whole, -1 when it is wrong. */
 static ssize_t check_frame(struct reader *r, const uint8_t *p, size_t have)
 {
@@ -211,6 +251,7 @@ static ssize_t check_frame(struct reader *r, const uint8_t *p, size_t have)
 	}
 	if (len != rig_frame(r->frame, want) || memcmp(p, want, len) != 0) {
 		complain(r->id, "wrong bytes: frame, good bytes", r->frame, r->bytes);
+		analyse(r, p, have);
 		return -1;
 	}
 	r->frame++;
@@ -232,6 +273,8 @@ static int check_all(struct reader *r)
 	memmove(r->buf, r->buf + off, r->have - off);
 	r->have -= off;
 	atomic_store(&s->seen, r->bytes);
+	atomic_fetch_add(&s->turn, 1);
+	futex(&s->turn, FUTEX_WAKE, 1, NULL);
 	shared->total += r->bytes - before;
 	return 0;
 }
@@ -276,11 +319,12 @@ static int read_session(struct reader *r, int fd)
 			return -1;
 		}
 		if (n < 0) {
-			complain(r->id, "reset: bytes, goal", r->bytes, s->goal);
+			if (!shared->stop)
+				complain(r->id, "reset: bytes, goal", r->bytes, s->goal);
 			return -1;
 		}
 		if (n == 0) {
-			if (r->bytes < s->goal || r->have)
+			if ((r->bytes < s->goal || r->have) && !shared->stop)
 				complain(r->id, "early end: bytes, goal", r->bytes, s->goal);
 			return 0;
 		}
@@ -368,6 +412,7 @@ struct conn {
 	struct pump pump;
 	uint64_t pings;
 	unsigned hold_ticks;
+	uint64_t moved, moved_ns; /* all counters together, and when they last changed */
 	size_t fwd_len, fwd_off;
 	bool over; /* to be freed */
 	uint8_t fwd[65536];
@@ -494,6 +539,9 @@ static void leave_turn(struct conn *c)
 	err = splice_leave(c->pair);
 	if (err == -EAGAIN)
 		return;
+	if (err == -EIO)
+		complain(c->id, "bytes of U were lost on leaving",
+			 splice_state(c->pair)->redirected, splice_state(c->pair)->passed);
 	if (err) {
 		c->over = true;
 	} else if (c->state == LAST) {
@@ -546,11 +594,51 @@ static void client_said(struct conn *c, struct sockmap_worker *w, uint16_t execu
 	}
 }
 
+/* A pair in which nothing has moved for QUIET_SECONDS is described, once. */
+static void explain_quiet(struct conn *c)
+{
+	const struct abi_pair *st = c->pair && c->state != PLAIN ? splice_state(c->pair) : NULL;
+	uint64_t moved = st ? st->redirected + st->passed + st->injected : 0;
+	uint64_t queued = 0, unacked = 0, now = rig_now();
+	struct tcp_info u = { 0 };
+	socklen_t len = sizeof(u);
+
+	if (!st || moved != c->moved || !c->moved_ns) {
+		c->moved = moved;
+		c->moved_ns = now;
+		return;
+	}
+	if (c->moved_ns == UINT64_MAX || now - c->moved_ns < QUIET_SECONDS * NSEC_PER_SEC)
+		return;
+	c->moved_ns = UINT64_MAX;
+	splice_undelivered(c->pair, &queued, &unacked);
+	getsockopt(c->u, IPPROTO_TCP, TCP_INFO, &u, &len);
+	fprintf(stderr,
+		"connection %u is quiet: state %d, window %llu, client has %llu of %llu; "
+		"redirected "
+		"%llu, passed %llu, adopted %llu, resume %llu + %llu, remaining %u, hold %u, dead "
+		"%u; "
+		"waiting %llu, pump %zu/%zu/%zu, open %u, own %zu; C queued %llu, unacked %llu; U "
+		"got "
+		"%llu, state %u\n",
+		c->id, c->state, (unsigned long long)shared->session[c->id].window,
+		(unsigned long long)shared->session[c->id].seen,
+		(unsigned long long)shared->session[c->id].goal, (unsigned long long)st->redirected,
+		(unsigned long long)st->passed, (unsigned long long)st->adopted,
+		(unsigned long long)(st->resume & ABI_CONSUMED_MASK),
+		(unsigned long long)(st->resume >> ABI_CONSUMED_BITS), st->remaining, st->hold,
+		st->dead, (unsigned long long)splice_waiting(c->pair), c->pump.sent, c->pump.ready,
+		c->pump.have, c->pump.open, c->pump.own_len, (unsigned long long)queued,
+		(unsigned long long)unacked, (unsigned long long)u.tcpi_bytes_received,
+		u.tcpi_state);
+}
+
 /* Every millisecond. */
 static void disturb(struct conn *c, uint64_t *rng)
 {
 	uint8_t ping[H2_HEADER_LEN + 8];
 
+	explain_quiet(c);
 	if (c->state == LEAVING || c->state == LAST || c->state == PLAIN)
 		conn_turn(c);
 	if (c->state != SPLICED || c->over)

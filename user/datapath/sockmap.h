@@ -246,9 +246,11 @@ int splice_undelivered(const struct splice_pair *p, uint64_t *ret_queued, uint64
 /*
  * Begins to leave, or goes on with it: takes U out of the kernel path at once, C as soon as its
  * queue is empty. 0: both sockets are plain; -EAGAIN: call again (a few ms later, or when C gets
- * writable); -EPIPE: C is dead, its queue cannot be delivered. splice_recv(), splice_consumed() and
- * splice_sendv() go on working until 0 is returned; then splice_sendv() must not be used any more
- * (write C), and splice_recv() gives what the tap still has, then -ENODATA.
+ * writable); -EPIPE: C is dead, its queue cannot be delivered; -EIO: the kernel has lost bytes of U on
+ * the way out (seen before anything wrong is delivered; end the client with an error). Leaving under
+ * load costs the executor a retransmission; at a quiet point it costs nothing. splice_recv(),
+ * splice_consumed() and splice_sendv() go on working until 0 is returned; then splice_sendv() must
+ * not be used any more (write C), and splice_recv() gives what the tap still has, then -ENODATA.
  */
 int splice_leave(struct splice_pair *p);
 /*

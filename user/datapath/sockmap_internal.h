@@ -68,13 +68,15 @@ struct splice_pair {
 	int client_fd, upstream_fd;
 	uint32_t index; /* of the slot, global */
 	uint64_t upstream_cookie;
-	uint64_t client_base; /* what client_taken() said before the first splice */
-	uint64_t read;        /* bytes of the tap returned to the caller */
-	uint64_t consumed;    /* of those, dealt with */
-	uint32_t open;        /* published with consumed */
-	uint64_t sent;        /* injected bytes */
-	bool detached;        /* U is plain again */
-	bool left;            /* C is plain again */
+	uint64_t upstream_base; /* tcpi_bytes_received before the first splice */
+	uint64_t client_base;   /* what client_taken() said before the first splice */
+	uint64_t read;          /* bytes of the tap returned to the caller */
+	uint64_t consumed;      /* of those, dealt with */
+	uint32_t open;          /* published with consumed */
+	uint64_t sent;          /* injected bytes */
+	bool detached;          /* U is plain again */
+	bool lost;              /* bytes of U have been lost on the way out */
+	bool left;              /* C is plain again */
 	bool dead_told;
 	void *owner;
 };

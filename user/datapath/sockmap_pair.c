@@ -13,12 +13,19 @@
  * not shown to the verdict until more arrives. TCP_INFO's count of received bytes tells whether
  * there are any; setting SO_RCVLOWAT makes TCP announce them again, which runs the verdict.
  *
+ * Taking U out. The kernel takes a socket out of a map without its lock: an skb that another CPU is
+ * about to show to the verdict at that moment is dropped, and its bytes are lost although they have
+ * been acknowledged. So U's packets are turned away meanwhile by a socket filter that accepts nothing,
+ * which to TCP is a packet lost on the way and is sent again. What is left of the race is the time
+ * between the filter's check and the socket lock; the byte counts tell, and the pair says -EIO.
+ *
  * Queue of C. The kernel tells nobody how long it is; but every byte that leaves it is written into
  * C's TCP, whose count of bytes written since enrolment (acknowledged + SIOCOUTQ) then equals what
  * was redirected and injected.
  */
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
+#include <linux/filter.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h> /* struct tcp_info in full; excludes netinet/tcp.h */
 #include <netinet/in.h>
@@ -191,47 +198,88 @@ static void init_state(struct splice_pair *p, const struct splice_params *params
 	__atomic_store_n(&st->generation, p->slot->generation, __ATOMIC_RELEASE);
 }
 
-/* Takes U (and C) out of the maps again. U's later bytes stay in its receive queue. */
-static void take_out(struct splice_pair *p)
+/* Every packet for fd is dropped before TCP sees it. */
+static void turn_away(int fd, bool on)
+{
+	struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
+	struct sock_fprog filter = { .len = 1, .filter = &none };
+
+	if (on)
+		setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
+	else
+		setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &(int){ 0 }, sizeof(int));
+}
+
+/* Whether all that U has received has been shown to the verdict or can be read. */
+static bool nothing_lost(const struct splice_pair *p)
+{
+	uint64_t shown = passed(p) + __atomic_load_n(&p->state->redirected, __ATOMIC_ACQUIRE);
+	struct tcp_info before, after;
+	int unread;
+
+	do {
+		if (tcp_view(p->upstream_fd, &before) || ioctl(p->upstream_fd, FIONREAD, &unread) ||
+		    tcp_view(p->upstream_fd, &after))
+			return false;
+	} while (before.tcpi_bytes_received != after.tcpi_bytes_received ||
+		 before.tcpi_state != after.tcpi_state);
+	switch (after.tcpi_state) {
+	case BPF_TCP_CLOSE:
+		return true; /* reset: nobody counts on it */
+	case BPF_TCP_CLOSE_WAIT:
+	case BPF_TCP_LAST_ACK:
+	case BPF_TCP_CLOSING:
+		shown++; /* FIN counts as one */
+	}
+	return after.tcpi_bytes_received - p->upstream_base == shown + (uint64_t)unread;
+}
+
+/* Takes U out of its map. 0, or -EIO: bytes have been lost. */
+static int detach_upstream(struct splice_pair *p)
 {
 	struct sockmap *sm = p->w->sm;
 
-	if (!p->detached) {
-		bpf_map_delete_elem(sm->upstreams, &p->index);
-		barrier(p);
-		bpf_map_delete_elem(sm->routes, &p->upstream_cookie);
-		p->detached = true;
-	}
-	if (!p->left)
-		bpf_map_delete_elem(sm->clients, &p->index);
-	p->left = true;
+	if (p->detached)
+		return p->lost ? -EIO : 0;
+	splice_hold(p);
+	turn_away(p->upstream_fd, true);
+	barrier(p);
+	bpf_map_delete_elem(sm->upstreams, &p->index);
+	barrier(p);
+	turn_away(p->upstream_fd, false);
+	bpf_map_delete_elem(sm->routes, &p->upstream_cookie);
+	p->detached = true;
+	p->lost = !nothing_lost(p);
+	return p->lost ? -EIO : 0;
 }
 
 /*
- * Sees that nothing is stuck in U's receive queue that the verdict has not been shown; `base` are
- * the bytes received and read before. A verdict may run between the two readings, hence the loop.
+ * Sees that nothing is stuck in U's receive queue that the verdict has not been shown. A verdict may
+ * run between the two readings, hence the loop.
  */
-static enum splice_refusal flush_stuck(struct splice_pair *p, uint64_t base)
+static enum splice_refusal flush_stuck(struct splice_pair *p)
 {
+	enum splice_refusal why = SPLICE_BYTES_WAITING;
 	int one = 1;
 
 	for (int i = 0; i < 8; i++) {
 		struct tcp_info v;
 		uint64_t before = passed(p);
 
-		if (tcp_view(p->upstream_fd, &v))
-			return SPLICE_FAILED;
-		if (v.tcpi_state != BPF_TCP_ESTABLISHED)
-			return SPLICE_NOT_OPEN;
-		if (v.tcpi_bytes_received - base == before)
+		if (tcp_view(p->upstream_fd, &v) || v.tcpi_state != BPF_TCP_ESTABLISHED) {
+			why = SPLICE_NOT_OPEN;
+			break;
+		}
+		if (v.tcpi_bytes_received - p->upstream_base == before)
 			return SPLICE_OK;
 		if (passed(p) == before)
 			setsockopt(p->upstream_fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
 	}
-	return SPLICE_BYTES_WAITING;
+	/* What is in the tap already can only be had from there. */
+	return passed(p) ? SPLICE_OK : why;
 }
 
-static enum splice_refusal enter(struct splice_pair *p, uint64_t base, int *ret_err)
+static enum splice_refusal enter(struct splice_pair *p, int *ret_err)
 {
 	struct sockmap *sm = p->w->sm;
 	int err = client_taken(p->client_fd, &p->client_base);
@@ -248,7 +296,7 @@ static enum splice_refusal enter(struct splice_pair *p, uint64_t base, int *ret_
 		err = put_socket(sm->upstreams, p->index, p->upstream_fd);
 	}
 	*ret_err = err;
-	return err ? refusal_of(err) : flush_stuck(p, base);
+	return err ? refusal_of(err) : flush_stuck(p);
 }
 
 /* U is at a quiet point: nothing to be read, as far as one can tell from outside. */
@@ -309,10 +357,13 @@ static enum splice_refusal enrol(struct sockmap_worker *w, int client_fd, int up
 		slot_give(w, slot, false);
 		return SPLICE_LIMIT;
 	}
+	p->upstream_base = base;
 	init_state(p, params);
-	why = enter(p, base, ret_err);
+	why = enter(p, ret_err);
 	if (why != SPLICE_OK) {
-		take_out(p);
+		detach_upstream(p);
+		if (!p->left)
+			bpf_map_delete_elem(w->sm->clients, &p->index);
 		slot_give(w, slot, passed(p) != 0);
 		p->state->generation = 0;
 		free(p);
@@ -596,25 +647,13 @@ int splice_undelivered(const struct splice_pair *p, uint64_t *ret_queued, uint64
 	return 0;
 }
 
-static void detach_upstream(struct splice_pair *p)
-{
-	if (p->detached)
-		return;
-	splice_hold(p);
-	bpf_map_delete_elem(p->w->sm->upstreams, &p->index);
-	barrier(p);
-	bpf_map_delete_elem(p->w->sm->routes, &p->upstream_cookie);
-	p->detached = true;
-}
-
 int splice_leave(struct splice_pair *p)
 {
 	uint64_t queued;
-	int err;
+	int err = detach_upstream(p);
 
-	detach_upstream(p);
-	if (p->left)
-		return 0;
+	if (err || p->left)
+		return err;
 	err = splice_undelivered(p, &queued, NULL);
 	if (!err && queued)
 		return -EAGAIN;
