@@ -429,17 +429,19 @@ unsigned kernel_events(struct pair *p)
 
 void kernel_deliver(struct pair *p, unsigned events)
 {
+	struct world *w = p->world;
+
 	events &= p->want;
 	if (!events)
 		return;
 	p->told_dead |= p->dead && events & PORT_READABLE;
 	if (++p->fruitless > 100) {
-		world_fail(p->world, "busy loop: a splice is told %u again and again", events);
+		world_fail(w, "busy loop: a splice is told %u again and again", events);
 		return;
 	}
-	subject_enter(p->world);
-	p->splice.port.on_event(&p->splice.port, events);
-	subject_leave(p->world);
+	subject_enter(w);
+	p->splice.port.on_event(&p->splice.port, events); /* may free p */
+	subject_leave(w);
 }
 
 /* ---- beginning and end ---------------------------------------------------- */

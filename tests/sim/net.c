@@ -658,8 +658,11 @@ void vport_take(struct vport *v, size_t n)
 size_t vport_push(struct vport *v, const uint8_t *p, size_t n)
 {
 	struct iovec iov = { (void *)(uintptr_t)p, n };
-	ssize_t r = end_sendv(v->conn, v->side, &iov, 1);
+	ssize_t r;
 
+	do /* the whims of a link are for userspace */
+		r = end_sendv(v->conn, v->side, &iov, 1);
+	while (r == -EAGAIN && end_room(v->conn, v->side));
 	return r > 0 ? (size_t)r : 0;
 }
 

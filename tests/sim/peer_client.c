@@ -25,6 +25,9 @@ const struct caller_plan caller_plan_default = {
 	.hangup_ns = NEVER,
 };
 
+/* Window updates of fewer bytes are on a budget of the proxy's, so a good client avoids them. */
+#define TINY 64
+
 /* The sending half of a call. */
 struct ask_state {
 	struct call *call;
@@ -382,12 +385,16 @@ static int64_t grant_size(struct caller *c, enum grant_mode mode, int64_t win, i
 	switch (mode) {
 	case GRANT_HALF:
 		return win <= full / 2 ? full - win : 0;
-	case GRANT_ALL:
-		return full - win;
+	case GRANT_ALL: /* but not for a few bytes of an open window: that would be abuse */
+		return full - win >= TINY || win <= 0 ? full - win : 0;
 	case GRANT_EMPTY:
 		return win <= 0 ? full - win : 0;
 	case GRANT_DRIBBLE:
-		return win <= 0 ? (int64_t)rng_range(world_rng(c->w), 1, c->plan.dribble) - win : 0;
+		if (win > 0)
+			return 0;
+		return (int64_t)rng_range(world_rng(c->w), min_u64(TINY, c->plan.dribble),
+					  c->plan.dribble) -
+		       win;
 	default:
 		return 0;
 	}
