@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "datapath/relay.h"
+#include "h2/frame.h"
 #include "peer_client.h"
 #include "peer_exec.h"
 
@@ -231,6 +232,12 @@ static void check_credit(struct scene *s)
 		if (caller_gone(c))
 			continue;
 		cap += (int64_t)(caller_open_calls(c) * STREAM_FLOOR);
+		/*
+		 * The kernel counts a frame when its header passes; the rest of that one frame is
+		 * then neither credit nor on its way to the client yet.
+		 */
+		if (s->env.splice)
+			cap += H2_HEADER_LEN + H2_DEFAULT_FRAME_SIZE;
 		out = outstanding(s, c) - (int64_t)sock_pending(caller_sock(c)) -
 		      (int64_t)caller_h2(c)->in.len;
 		if (out > cap)

@@ -445,11 +445,21 @@ static void forward_partial(struct upstream *u)
 	client_raw_sent(c, r);
 }
 
+/* Tells the kernel how far its tap has been dealt with: up to the frame that is not whole. */
+static void publish(struct upstream *u)
+{
+	uint32_t rest = u->rx ? chunk_len(u->rx) : 0;
+
+	if (u->tapped <= rest)
+		return;
+	u->splice->ops->consumed(u->splice, u->tapped - rest, rest ? 0 : u->raw_left);
+	u->tapped = rest;
+}
+
 void spliced_settle(struct upstream *u)
 {
 	struct splice *sp = u->splice;
 	struct client *c;
-	uint32_t rest;
 
 	if (!sp || u->state == UPSTREAM_CLOSED || u->broken)
 		return;
@@ -462,19 +472,18 @@ void spliced_settle(struct upstream *u)
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
 		spliced_limit(list_entry(p, struct stream, on_up));
 	if (!may_resume(u)) {
-		if (!c->left)
-			sp->ops->hold(sp);
+		if (c->left)
+			return;
+		/* Held, it is safe to say what has been dealt with, and the tap's limit asks for it. */
+		sp->ops->hold(sp);
+		publish(u);
 		return;
 	}
 	if (!u->raw_left)
 		forward_partial(u);
 	if (!may_resume(u))
 		return;
-	rest = u->rx ? chunk_len(u->rx) : 0;
-	if (u->tapped > rest) {
-		sp->ops->consumed(sp, u->tapped - rest, rest ? 0 : u->raw_left);
-		u->tapped = rest;
-	}
+	publish(u);
 	sp->ops->release(sp);
 	if (!u->tapped) {
 		/* The kernel's to know from here on. */

@@ -213,7 +213,7 @@ void stream_grant(struct stream *s)
 	if (v.strict) {
 		/* What the others' grants leave of it. */
 		v.conn_window -= (int64_t)(c->inflight - s->granted - s->held);
-		v.client_used = c->inflight + spliced_undelivered(s, &v);
+		v.client_used += spliced_undelivered(s, &v);
 	}
 	n = ledger_grant(&v);
 	/*
