@@ -435,7 +435,7 @@ static bool forward_block(struct walk *w, struct stream *s, struct block *b)
 		return send_frames(w, s, p, H2_HEADER_LEN + b->len + reset, true);
 	}
 	/* Rare: several frames, or a block that does not comply. */
-	buf = malloc(2 * UPSTREAM_HEADER_LIST_MAX);
+	buf = malloc((size_t)2 * UPSTREAM_HEADER_LIST_MAX);
 	if (!buf) {
 		out_of_memory(w);
 		return false;
