@@ -24,8 +24,12 @@ struct pair {
 	uint32_t open;           /* as published with consumed */
 	uint64_t queued;         /* for the client, and not taken yet */
 	uint64_t room;           /* of the injector */
+	/*
+	 * As datapath/splice_port.c has it: what is ready is so until there is nothing, and is told when it
+	 * becomes so, when it is asked for, and after each successful read.
+	 */
 	unsigned want;
-	bool dead, told_dead;
+	bool dead, readable, tell;
 };
 
 static struct pair *of(const struct splice *sp)
@@ -73,6 +77,11 @@ static bool walk(struct abi_pair *p, const uint8_t *skb, size_t n, size_t *ret_e
 	return true;
 }
 
+static void die(struct pair *p)
+{
+	p->dead = p->readable = p->tell = true;
+}
+
 static void verdict(struct pair *p, const uint8_t *skb, size_t n)
 {
 	struct abi_pair *st = &p->state;
@@ -83,7 +92,7 @@ static void verdict(struct pair *p, const uint8_t *skb, size_t n)
 	peer_in(p->from, skb, n);
 	if (on_fast_path(st) && walk(st, skb, n, &end)) {
 		if (!p->client || p->client->rst) {
-			p->dead = true; /* ABI_DROP_NO_CLIENT; counted, and lost */
+			die(p); /* ABI_DROP_NO_CLIENT; counted, and lost */
 			return;
 		}
 		st->remaining = (uint32_t)(end - n);
@@ -93,11 +102,12 @@ static void verdict(struct pair *p, const uint8_t *skb, size_t n)
 		return;
 	}
 	if (((st->passed - st->resume) & ABI_CONSUMED_MASK) + n > st->tap_limit) {
-		p->dead = true; /* ABI_DROP_TAP_FULL */
+		die(p); /* ABI_DROP_TAP_FULL */
 		return;
 	}
 	bytes_add(&p->tap, skb, n);
 	st->passed += n;
+	p->readable = p->tell = true;
 }
 
 static bool step(struct pair *p, size_t max)
@@ -263,6 +273,8 @@ static ssize_t pair_recv(struct port *port, void *buf, size_t len)
 	bool was = enter(p);
 	ssize_t n = tap_recv(p, buf, len);
 
+	p->readable &= n > 0;
+	p->tell |= n > 0;
 	world_back(p->world, was);
 	return n;
 }
@@ -300,7 +312,10 @@ static ssize_t pair_sendv(struct port *port, const struct iovec *iov, int n)
 
 static void pair_want(struct port *port, unsigned mask)
 {
-	of_port(port)->want = mask;
+	struct pair *p = of_port(port);
+
+	p->want = mask;
+	p->tell = true;
 }
 
 static const struct port_ops pair_port_ops = {
@@ -335,6 +350,7 @@ static struct splice *pair_enrol(void *ctx, struct port *client, struct port *up
 	p->to = c->peer;
 	p->from = u->peer;
 	p->room = UINT64_MAX;
+	p->readable = true;
 	p->state.hold = 1;
 	p->state.max_frame = H2_DEFAULT_FRAME_SIZE;
 	p->state.tap_limit = tap_limit;
@@ -436,8 +452,10 @@ void kernel_drain(struct world *w, uint64_t n)
 
 void kernel_room(struct world *w, uint64_t n)
 {
-	for (unsigned i = 0; i < w->n_pairs; i++)
+	for (unsigned i = 0; i < w->n_pairs; i++) {
 		w->pairs[i]->room = n;
+		w->pairs[i]->tell = true;
+	}
 }
 
 bool kernel_deliver(struct world *w)
@@ -448,14 +466,16 @@ bool kernel_deliver(struct world *w)
 		struct pair *p = w->pairs[i];
 		unsigned events = 0;
 
-		if (p->tap.len || (p->dead && !p->told_dead))
+		if (!p->tell)
+			continue;
+		p->tell = false;
+		if (p->readable)
 			events |= PORT_READABLE;
 		if (p->room)
 			events |= PORT_WRITABLE;
 		events &= p->want;
 		if (!events)
 			continue;
-		p->told_dead |= p->dead && events & PORT_READABLE;
 		any = true;
 		world_enter(w);
 		p->splice.port.on_event(&p->splice.port, events);

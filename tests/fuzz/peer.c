@@ -257,7 +257,9 @@ static void in_data(struct peer *p, const struct h2_frame *f, const uint8_t *pl)
 		return;
 	s->used += f->length;
 	if (!content_of(f, pl, &c, &n)) {
+		/* Ends the connection, but an executor's when nobody waits for the stream. */
 		p->in_stop = true;
+		p->out_stop |= !p->client;
 		return;
 	}
 	if (s->call && p->client)
@@ -489,6 +491,7 @@ static void out_data(struct peer *p, const struct h2_frame *f, const uint8_t *pl
 		CHECK(c->forwarded + n <= c->request.len);
 		CHECK(!n || !memcmp(c->request.p + c->forwarded, content, n));
 		c->forwarded += n;
+		CHECK(!s->ended || c->forwarded == c->request.len);
 	}
 }
 
@@ -595,8 +598,12 @@ void peer_out(struct peer *p, const uint8_t *data, size_t n)
 		return;
 	bytes_add(&p->out, data, n);
 	if (p->client && !p->in_preface && p->in_stop) {
-		/* Whoever does not begin with the preface gets HTTP/1.1 or nothing. */
-		CHECK(p->settings_out || p->out.len < 12 || !memcmp(p->out.p, "HTTP/1.1 505", 12));
+		/*
+		 * Whoever does not begin with the preface gets HTTP/1.1 or nothing, behind what
+		 * may have been queued before it said anything (a drain).
+		 */
+		CHECK(p->settings_out || p->out.len < 12 || p->out.p[3] == H2_SETTINGS ||
+		      !memcmp(p->out.p, "HTTP/1.1 505", 12));
 		p->out_stop = true;
 		return;
 	}
