@@ -289,6 +289,34 @@ static void control_is_bounded(void **state)
 	chunk_pool_free(&pool);
 }
 
+/* A peer that reads slowly and never everything: what it has read makes room. */
+static void control_goes_on(void **state)
+{
+	struct model m = { .bulk = 0 };
+	uint32_t bulk, ctrl;
+	uint64_t data;
+
+	(void)state;
+	outq_init(&m.q);
+	chunk_pool_init(&m.pool);
+	sink_init(&m.sink, MiB);
+	for (uint32_t i = 0; i < 100; i++)
+		put_frame(outq_ctrl(&m.q, &m.pool, 17), H2_PING, 8, m.ctrl++);
+	for (uint32_t i = 0; i < 50000; i++) {
+		uint8_t *p = outq_ctrl(&m.q, &m.pool, 17);
+
+		assert_non_null(p);
+		put_frame(p, H2_PING, 8, m.ctrl++);
+		m.sink.room = 17;
+		assert_int_equal(outq_flush(&m.q, &m.sink.port, &m.pool, &data), -EAGAIN);
+	}
+	check_frames(&m.sink, &bulk, &ctrl);
+	assert_int_equal(ctrl, 50000);
+	outq_free(&m.q, &m.pool);
+	chunk_pool_free(&m.pool);
+	free(m.sink.got);
+}
+
 static void dead_socket(void **state)
 {
 	struct model m = { .bulk = 0 };
@@ -309,9 +337,9 @@ static void dead_socket(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_traffic), cmocka_unit_test(control_overtakes),
-		cmocka_unit_test(open_frame),     cmocka_unit_test(control_is_bounded),
-		cmocka_unit_test(dead_socket),
+		cmocka_unit_test(random_traffic),  cmocka_unit_test(control_overtakes),
+		cmocka_unit_test(open_frame),      cmocka_unit_test(control_is_bounded),
+		cmocka_unit_test(control_goes_on), cmocka_unit_test(dead_socket),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,9 +49,9 @@
 #define UPSTREAM_CONTINUATION_MAX 64
 /* Time from its first byte to its last: --handshake-timeout. */
 
-/* Caps of what waits for a peer that does not read it. */
-#define OUTQ_CTRL_MAX 16384u        /* bytes of control frames to a client */
-#define UPSTREAM_OUT_MAX (1u << 20) /* bytes to an executor */
+/* Caps of the bytes that wait for a peer that does not read them. */
+#define OUTQ_CTRL_MAX 81920u        /* to a client: the answers of one batch, and more */
+#define UPSTREAM_OUT_MAX (1u << 20) /* to an executor */
 
 /*
  * Bytes of results and requests in a worker beyond its part of --total-inflight. When that is

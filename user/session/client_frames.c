@@ -15,6 +15,9 @@
 #include "session/request.h"
 #include "session/state.h"
 
+/* One batch cannot be answered with more: no answer to a frame is longer than it. */
+_Static_assert(OUTQ_CTRL_MAX > SCRATCH_SIZE + 1024, "else who reads everything may be cut off");
+
 #define CREDIT_BACK (16 * KiB) /* request bytes before a connection WINDOW_UPDATE */
 
 static bool alive(const struct client *c)

@@ -18,16 +18,41 @@ void outq_free(struct outq *q, struct chunk_pool *pool)
 	outq_init(q);
 }
 
+/*
+ * Makes room behind what waits: its written part is given up, or a larger chunk is
+ * taken. One byte of the written part stays: start > 0 says that a frame has been begun.
+ */
+static bool ctrl_room(struct outq *q, struct chunk_pool *pool, uint32_t len)
+{
+	struct chunk *c = q->ctrl;
+	uint32_t waits = chunk_len(c), start = c->start ? 1 : 0;
+
+	if (c->cap < start + waits + len) {
+		c = chunk_get(pool, start + OUTQ_CTRL_MAX);
+		if (!c)
+			return false;
+	}
+	memmove(c->data + start, q->ctrl->data + q->ctrl->start, waits);
+	c->start = start;
+	c->end = start + waits;
+	if (c != q->ctrl)
+		chunk_put(pool, q->ctrl);
+	q->ctrl = c;
+	return true;
+}
+
 uint8_t *outq_ctrl(struct outq *q, struct chunk_pool *pool, uint32_t len)
 {
 	uint8_t *p;
 
 	if (!q->ctrl) {
-		q->ctrl = chunk_get(pool, OUTQ_CTRL_MAX);
+		q->ctrl = chunk_get(pool, CHUNK_SMALL);
 		if (!q->ctrl)
 			return NULL;
 	}
-	if (q->ctrl->end + len > OUTQ_CTRL_MAX)
+	if (chunk_len(q->ctrl) + len > OUTQ_CTRL_MAX)
+		return NULL;
+	if (chunk_room(q->ctrl) < len && !ctrl_room(q, pool, len))
 		return NULL;
 	p = q->ctrl->data + q->ctrl->end;
 	q->ctrl->end += len;
