@@ -302,10 +302,12 @@ static void op_room(struct world *w, struct input *in)
 	struct peer *p = pick(w, who & 4, who & 3);
 	uint64_t room = (b & 0x60) == 0x60 ? UINT64_MAX : amount(b & 0x9f) % (1u << 20);
 
-	if (who & 8)
+	if (who & 8) {
 		kernel_room(w, room);
-	else if (p)
+	} else if (p) {
 		p->port->room = room;
+		p->throttled = true;
+	}
 }
 
 static void op_short(struct world *w, struct input *in)

@@ -419,6 +419,8 @@ static void out_request(struct peer *p, const struct fields *f)
 	c = s->call = f->key ? world_call(p->world, f->key) : NULL;
 	if (!c)
 		return;
+	/* What waited for the socket may be an attempt that is over, and not the last one. */
+	c->shared |= p->throttled && c->attempt;
 	CHECK(!c->got || c->shared); /* once the client has a byte there is no second attempt */
 	c->attempt = s;
 	c->content.len = 0;

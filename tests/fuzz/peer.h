@@ -70,7 +70,8 @@ struct peer {
 	struct vport *port; /* NULL once the session has closed it */
 	bool client;        /* the peer is a client, the session its server */
 	unsigned number;
-	bool muddied; /* sent what no rule covers: only safety is judged, not progress */
+	bool throttled; /* its socket was full at times */
+	bool muddied;   /* sent what no rule covers: only safety is judged, not progress */
 	uint32_t next_id;
 
 	struct bytes in, out;
