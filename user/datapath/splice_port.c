@@ -101,7 +101,8 @@ static ssize_t port_recv(struct port *p, void *buf, size_t len)
 	if (pp->dead)
 		return -EIO;
 	n = splice_recv(pp->pair, buf, len);
-	if (n == -EAGAIN)
+	/* -ENODATA too: while the client's queue drains it would be told again and again. */
+	if (n <= 0)
 		pp->ready &= ~(unsigned)PORT_READABLE;
 	else if (n > 0)
 		again(pp);
