@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Empty DATA frames per stream: many are on a budget of the proxy's. */
+#define EMPTIES_MAX 500
+
 /* More than this in our own buffer and a PING would wait too long for its ACK. */
 #define OUT_MAX 65536
 
@@ -328,8 +331,10 @@ static bool send_body(struct reply *r)
 	uint8_t pad = 0;
 	size_t n;
 
-	if (r->a->empty_percent && r->empties < 5 && rng_chance(rng, r->a->empty_percent)) {
+	if (r->a->empty_percent && r->empties < 5 && r->all_empties < EMPTIES_MAX &&
+	    rng_chance(rng, r->a->empty_percent)) {
 		r->empties++;
+		r->all_empties++;
 		h2_send_data(h, r->st, NULL, 0, false, 0);
 		return true;
 	}

@@ -38,6 +38,7 @@ struct reply {
 	enum reply_state state;
 	uint64_t not_before;
 	unsigned empties; /* empty DATA frames in a row */
+	unsigned all_empties;
 };
 
 struct xconn {

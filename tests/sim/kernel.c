@@ -42,6 +42,7 @@ struct pair {
 	struct alarm input, deliver;
 	unsigned want, fruitless;
 	bool dead, told_dead, client_left;
+	bool ready; /* readable was said, and recv() has not answered EAGAIN since */
 };
 
 static struct pair *of(const struct splice *sp)
@@ -123,6 +124,7 @@ static void on_deliver(void *arg)
 
 	if (!late)
 		return;
+	p->ready = true;
 	p->arrived += rng_chance(&p->world->rng, 70) ? late : rng_range(&p->world->rng, 1, late);
 	if (p->arrived < p->tap.len)
 		alarm_set(p->world, &p->deliver,
@@ -332,13 +334,10 @@ static void pair_consumed(struct splice *sp, uint64_t bytes, uint32_t open)
 	p->state.resume = ABI_RESUME(p->consumed, open);
 }
 
-static ssize_t pair_recv(struct port *port, void *buf, size_t len)
+static ssize_t tap_recv(struct pair *p, void *buf, size_t len)
 {
-	struct pair *p = of_port(port);
 	size_t n;
 
-	enter(&p->splice, "recv");
-	p->fruitless = 0;
 	if (p->dead)
 		return -EIO;
 	n = min_u64(len, p->arrived - p->read);
@@ -356,6 +355,18 @@ static ssize_t pair_recv(struct port *port, void *buf, size_t len)
 	if (vport_error(p->upstream) && !vport_received(p->upstream)->len)
 		return -ECONNRESET;
 	return vport_fin(p->upstream) ? 0 : -EAGAIN;
+}
+
+static ssize_t pair_recv(struct port *port, void *buf, size_t len)
+{
+	struct pair *p = enter(container_of(port, struct splice, port), "recv");
+	ssize_t n = tap_recv(p, buf, len);
+
+	if (n > 0 || n == -EAGAIN)
+		p->fruitless = 0;
+	if (n == -EAGAIN)
+		p->ready = false;
+	return n;
 }
 
 static ssize_t pair_sendv(struct port *port, const struct iovec *iov, int n)
@@ -420,7 +431,7 @@ unsigned kernel_events(struct pair *p)
 {
 	unsigned events = 0;
 
-	if (p->read < p->arrived || (p->dead && !p->told_dead))
+	if (p->ready || (p->dead && !p->told_dead))
 		events |= PORT_READABLE;
 	if (p->queue.len < INJECT_ROOM)
 		events |= PORT_WRITABLE;
@@ -475,6 +486,7 @@ static struct splice *pair_enrol(void *ctx, struct port *client, struct port *up
 	p->state.hold = 1;
 	p->state.max_frame = 16384;
 	p->state.tap_limit = tap_limit;
+	p->ready = true;
 	c->pair = u->pair = p;
 	list_add_tail(&w->pairs, &p->link);
 	w->n_pairs++;

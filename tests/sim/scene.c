@@ -213,8 +213,12 @@ static int64_t outstanding(struct scene *s, struct caller *c)
 	for (unsigned i = 0; i < s->n_calls; i++) {
 		struct call *call = s->calls[i];
 
-		/* With its record written the proxy has let go of it, executor and client may lag. */
+		/*
+		 * With its record written the proxy has let go of it, executor and client may lag;
+		 * so may an executor that was given up for another attempt.
+		 */
 		if (call->records || !call->x_stream ||
+		    (call->must == MUST_END && scene_stats(s)->retries) ||
 		    !addr_equal(&call->client, caller_addr(c)) || call_over(call))
 			continue;
 		sum += max_i64(0, call->x_stream->send_win) +
