@@ -5,8 +5,10 @@
  */
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "datapath/selftest_rig.h"
@@ -14,6 +16,7 @@
 
 #define CONNECTIONS 40
 #define TAP_LIMIT (32 * KiB)
+#define TAP_ROOM (5 * MiB)
 
 struct heard {
 	unsigned kinds[ABI_EVENT_KINDS];
@@ -202,6 +205,47 @@ static void lost(struct sockmap *sm, struct sockmap_worker *w)
 	close(listener);
 }
 
+/* ---------------------------------------------------------------- room */
+
+static int unread(const struct rig *r)
+{
+	int n = 0;
+
+	ioctl(splice_tap_fd(r->pair), FIONREAD, &n);
+	return n;
+}
+
+/*
+ * All that may wait can be read at once. Were the tap's buffer smaller, the rest would come at the
+ * pace of the kernel's clock.
+ */
+static void room(struct sockmap_worker *w)
+{
+	struct rig *r = calloc(1, sizeof(*r));
+	uint8_t f[RIG_FRAME_MAX];
+	uint64_t end = rig_now() + 10 * NSEC_PER_SEC, sent = 0;
+
+	if (rig_open(r, w, &(struct rig_buffers){ 0 }, TAP_ROOM)) {
+		printf("FAIL rig: %s\n", r->why);
+		exit(1);
+	}
+	for (uint64_t i = 0; sent + RIG_FRAME_MAX <= TAP_ROOM && rig_now() < end; i++) {
+		size_t len = rig_frame(i, f);
+
+		if (rig_write(r, f, len, 0))
+			break;
+		sent += len;
+	}
+	while (splice_waiting(r->pair) < sent && rig_now() < end)
+		sched_yield();
+	check("all-passed", splice_waiting(r->pair) == sent && !splice_state(r->pair)->dead);
+	while ((uint64_t)unread(r) < sent && rig_now() < end)
+		sched_yield();
+	check("tap-room", (uint64_t)unread(r) == sent);
+	rig_close(r);
+	free(r);
+}
+
 int main(void)
 {
 	struct sockmap_options opt = { .workers = 1, .pairs = 1, .ring_bytes = 8192 };
@@ -219,6 +263,7 @@ int main(void)
 		printf("SKIP lifecycle: %s\n", why);
 	else
 		lifecycle(sm, w);
+	room(w);
 	death(w);
 	stale(w);
 	if (!(lacks & SOCKMAP_NO_LIFECYCLE))

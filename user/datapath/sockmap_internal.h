@@ -83,6 +83,13 @@ struct splice_pair {
 
 /* Takes a free slot with its sockets made. 0, -ENOSPC (none free), or -errno. */
 int slot_take(struct sockmap_worker *w, struct slot **ret);
+/*
+ * Makes the tap take `limit` bytes at once. When it is full the kernel does not wait for it to be
+ * read, but tries again on its clock, one tick later (sk_psock_backlog(), net/core/skmsg.c): 2 MB in
+ * each 8 ms. The bound on what waits is the pair's tap_limit either way. Twice for the overhead of
+ * skbs, and the kernel doubles the figure again.
+ */
+void slot_tap_room(const struct slot *s, uint64_t limit);
 /* Gives it back. dirty: something may still be in the tap or on its way there. */
 void slot_give(struct sockmap_worker *w, struct slot *s, bool dirty);
 static inline uint32_t slot_index(const struct sockmap_worker *w, const struct slot *s)

@@ -359,6 +359,7 @@ static enum splice_refusal enrol(struct sockmap_worker *w, int client_fd, int up
 	}
 	p->upstream_base = base;
 	init_state(p, params);
+	slot_tap_room(slot, params->tap_limit);
 	why = enter(p, ret_err);
 	if (why != SPLICE_OK) {
 		detach_upstream(p);

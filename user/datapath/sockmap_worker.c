@@ -14,12 +14,7 @@
 #include "datapath/sockmap_internal.h"
 
 #define KEEP_IDLE 64u
-/*
- * What may wait between the tap and a userspace that has not woken up yet, and what userspace may
- * have injected that C's TCP has not taken yet. Beyond the first the kernel queues on (bounded by
- * tap_limit), beyond the second splice_sendv() says -EAGAIN.
- */
-#define TAP_SNDBUF (2 << 20)
+/* What userspace may have injected that C's TCP has not taken: beyond it splice_sendv() says -EAGAIN. */
 #define INJECT_SNDBUF (1 << 20)
 
 /* ---------------------------------------------------------------- slots */
@@ -72,7 +67,6 @@ static int slot_make_tap(struct sockmap_worker *w, struct slot *s)
 		return -errno;
 	s->tap_tx = fds[0];
 	s->tap_rx = fds[1];
-	force_sndbuf(s->tap_tx, TAP_SNDBUF);
 	err = put_socket(w->sm->taps, slot_index(w, s), s->tap_tx);
 	if (err)
 		slot_close_tap(s);
@@ -111,6 +105,11 @@ static int slot_make_injector(struct sockmap_worker *w, struct slot *s)
 	if (err)
 		slot_close_injector(w, s);
 	return err;
+}
+
+void slot_tap_room(const struct slot *s, uint64_t limit)
+{
+	force_sndbuf(s->tap_tx, (int)min_u64(2 * limit, INT32_MAX / 2));
 }
 
 int slot_take(struct sockmap_worker *w, struct slot **ret)
