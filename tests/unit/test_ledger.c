@@ -122,6 +122,43 @@ static void nobody_starves(void **state)
 	assert_int_equal(ledger_grant(&v), LEDGER_FLOOR);
 }
 
+/* Strict: who asks first does not take the connection's window whole. */
+static void strict_shares(void **state)
+{
+	struct ledger_view v = view();
+
+	(void)state;
+	v.strict = true;
+	v.streams = 8;
+	assert_int_equal(ledger_grant(&v), 4 * MiB / 8); /* of --client-inflight */
+	v.client_cap = 64 * MiB;
+	assert_int_equal(ledger_grant(&v), 5 * MiB / 8);
+	v.conn_window = 100000;
+	assert_int_equal(ledger_grant(&v), LEDGER_FLOOR);
+	v.conn_window = 5000;
+	assert_int_equal(ledger_grant(&v), 5000);
+	v.conn_window = -5;
+	assert_int_equal(ledger_grant(&v), 0);
+}
+
+/* Strict: a few bytes that the siblings left are not worth a WINDOW_UPDATE. */
+static void strict_has_no_silly_window(void **state)
+{
+	struct ledger_view v = view();
+
+	(void)state;
+	v.strict = true;
+	v.streams = 8;
+	v.client_cap = 64 * MiB;
+	v.others_granted = v.client_used = v.worker_used = 5 * MiB - 1000;
+	assert_int_equal(ledger_grant(&v), 0);
+	v.others_granted = v.client_used = v.worker_used = 5 * MiB - 5 * MiB / 32;
+	assert_int_equal(ledger_grant(&v), 5 * MiB / 32);
+	/* What the siblings have not used does not enlarge the share. */
+	v.others_granted = v.client_used = v.worker_used = 0;
+	assert_int_equal(ledger_grant(&v), 5 * MiB / 8);
+}
+
 /* A strict stream never gets more than windows and bound leave, in any state. */
 static void strict_never_exceeds(void **state)
 {
@@ -129,7 +166,7 @@ static void strict_never_exceeds(void **state)
 
 	(void)state;
 	for (int i = 0; i < 200000; i++) {
-		struct ledger_view v = { .strict = true, .worker_cap = GiB, .streams = 1 };
+		struct ledger_view v = { .strict = true, .worker_cap = GiB };
 		uint32_t n, r[6];
 
 		for (size_t k = 0; k < ARRAY_SIZE(r); k++)
@@ -138,12 +175,15 @@ static void strict_never_exceeds(void **state)
 		v.conn_window = (int64_t)(r[1] >> 4) - 100000;
 		v.client_cap = (r[2] >> 8) + 1;
 		v.granted = r[3] >> 12;
-		v.client_used = v.granted + (r[4] >> 9);
+		v.others_granted = r[4] >> 9;
+		v.client_used = v.granted + v.others_granted;
+		v.streams = 1 + r[5] % 100;
 		n = ledger_grant(&v);
 		if (!n)
 			continue;
 		assert_true((int64_t)(v.granted + n) <= v.stream_window);
-		assert_true((int64_t)(v.granted + n) <= v.conn_window);
+		assert_true((int64_t)(v.granted + n) <=
+			    v.conn_window - (int64_t)v.others_granted);
 		assert_true(v.client_used + n <= v.client_cap);
 	}
 }
@@ -158,6 +198,8 @@ int main(void)
 		cmocka_unit_test(small_top_ups_wait),
 		cmocka_unit_test(shares),
 		cmocka_unit_test(nobody_starves),
+		cmocka_unit_test(strict_shares),
+		cmocka_unit_test(strict_has_no_silly_window),
 		cmocka_unit_test(strict_never_exceeds),
 	};
 

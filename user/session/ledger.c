@@ -25,18 +25,26 @@ static uint64_t room(uint64_t cap, uint64_t used, uint64_t want)
 	return used < cap ? min_u64(want, cap - used) : 0;
 }
 
-/* conn_window is what the other streams' grants leave of it. */
+/*
+ * The target is a fair share, and the grant is what is left of it: without the share, the stream
+ * that asks first would take the connection's window whole, its siblings a few bytes at a time.
+ */
 static uint32_t grant_strict(const struct ledger_view *v)
 {
-	int64_t window = min_i64(v->stream_window, v->conn_window), grant;
+	int64_t window = max_i64(v->conn_window, 0), target, grant;
 	uint64_t others = v->client_used - v->granted;
 	uint64_t elsewhere = v->worker_used - min_u64(v->worker_used, v->granted);
 
-	window = min_i64(window, (int64_t)room(v->client_cap, others, v->client_cap));
-	window = min_i64(window, (int64_t)max_u64(room(v->worker_cap, elsewhere, v->worker_cap),
-						  LEDGER_FLOOR));
-	grant = window - (int64_t)v->granted;
-	if (grant <= 0 || (v->granted && grant < window / 4))
+	target = max_i64(window / v->streams, min_i64(window, LEDGER_FLOOR));
+	target = min_i64(target, v->stream_window);
+	target = min_i64(target, (int64_t)max_u64(v->client_cap / v->streams, LEDGER_FLOOR));
+	grant = min_i64(target, v->conn_window - (int64_t)v->others_granted);
+	grant = min_i64(grant, (int64_t)room(v->client_cap, others, v->client_cap));
+	grant = min_i64(grant, (int64_t)max_u64(room(v->worker_cap, elsewhere, v->worker_cap),
+						LEDGER_FLOOR));
+	grant -= (int64_t)v->granted;
+	/* No small top-ups: a receiver's silly window (RFC 9293 3.8.6.2.2). */
+	if (grant <= 0 || grant < target / 4)
 		return 0;
 	return (uint32_t)min_i64(grant, H2_MAX_WINDOW);
 }

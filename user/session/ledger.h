@@ -22,7 +22,9 @@
  *     another one's memory.
  *
  * A `strict` stream's bytes reach the client without us: it is granted what the
- * client's windows allow and not a byte more, within the same bounds.
+ * client's windows allow and not a byte more, within the same bounds; of the
+ * connection's window an equal share, and a share that is worth a WINDOW_UPDATE or
+ * nothing.
  */
 #ifndef FS_LEDGER_H
 #define FS_LEDGER_H
@@ -47,6 +49,7 @@ uint32_t ledger_shift(int64_t *window, int64_t delta);
 struct ledger_view {
 	int64_t stream_window, conn_window; /* what the client lets us send */
 	uint64_t granted, held;             /* bytes, this stream */
+	uint64_t others_granted;            /* bytes, the client's other streams */
 	uint64_t client_cap;                /* --client-inflight */
 	uint64_t client_used;               /* granted + held + queued, all streams of the client */
 	uint64_t worker_cap, worker_used;   /* the same for the worker */

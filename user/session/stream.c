@@ -211,8 +211,7 @@ void stream_grant(struct stream *s)
 		.streams = c->n_streams,
 	};
 	if (v.strict) {
-		/* What the others' grants leave of it. */
-		v.conn_window -= (int64_t)(c->inflight - s->granted - s->held);
+		v.others_granted = c->inflight - s->granted - s->held;
 		v.client_used += spliced_undelivered(s, &v);
 	}
 	n = ledger_grant(&v);
@@ -221,7 +220,8 @@ void stream_grant(struct stream *s)
 	 * open has no reason to say anything: what our bounds hold back, or a top-up that is
 	 * too small, would be forgotten.
 	 */
-	if (v.strict && min_i64(v.stream_window, v.conn_window) > (int64_t)(s->granted + n))
+	if (v.strict && min_i64(v.stream_window, v.conn_window - (int64_t)v.others_granted) >
+				(int64_t)(s->granted + n))
 		spliced_look_again(c);
 	if (!n)
 		return;
