@@ -435,6 +435,7 @@ static void forward_partial(struct upstream *u)
 	s->data_in += f.length;
 	s->data_out += f.length;
 	stream_account(s, -(int64_t)f.length, 0);
+	spliced_limit(s); /* The kernel does not count this frame: its limit is what is left. */
 	upstream_received(u, f.length);
 	STAT_ADD(u->session, data_in, f.length);
 	STAT_ADD(u->session, data_out, f.length);
