@@ -160,6 +160,8 @@ void stream_account(struct stream *s, int64_t granted, int64_t held)
 {
 	struct session *ss = s->client->session;
 
+	assert(granted >= 0 || s->granted >= (uint64_t)-granted);
+	assert(held >= 0 || s->held >= (uint64_t)-held);
 	s->granted += (uint64_t)granted;
 	s->held += (uint64_t)held;
 	s->client->inflight += (uint64_t)(granted + held);
@@ -330,13 +332,14 @@ void stream_release(struct stream *s)
 {
 	struct client *c = s->client;
 
-	while (!list_empty(&s->hold) && !c->blocked && c->state != CLIENT_CLOSED) {
+	while (!list_empty(&s->hold) && !c->blocked && !c->broken && c->state != CLIENT_CLOSED) {
 		struct iovec iov[OUTQ_PIECES_MAX];
 		struct split split = { NULL, 0, 0 };
 		uint64_t data = 0;
 		bool ended = false;
 		size_t total = 0;
 		int n = gather(s, iov, OUTQ_PIECES_MAX, &data, &ended, &split);
+		bool alive;
 
 		if (!n)
 			break;
@@ -347,9 +350,11 @@ void stream_release(struct stream *s)
 		s->data_out += data;
 		stream_account(s, 0, -(int64_t)data);
 		s->progress_ns = c->session->now;
-		if (!client_write(c, iov, n, data, NULL))
-			return;
+		/* Counted as out, it may not stay here: the next release would count it again. */
+		alive = client_write(c, iov, n, data, NULL);
 		consume_hold(s, total);
+		if (!alive)
+			return;
 		if (split.rest) {
 			struct chunk *k = list_first(&s->hold, struct chunk, link);
 
