@@ -102,10 +102,16 @@ static ssize_t port_recv(struct port *p, void *buf, size_t len)
 		return -EIO;
 	n = splice_recv(pp->pair, buf, len);
 	/* -ENODATA too: while the client's queue drains it would be told again and again. */
-	if (n <= 0)
+	if (n <= 0) {
 		pp->ready &= ~(unsigned)PORT_READABLE;
-	else if (n > 0)
-		again(pp);
+		return n;
+	}
+	/*
+	 * Not only when the watch has said so: an edge whose bytes are read before epoll_wait() comes
+	 * to it is not reported, and what follows them, the end, makes no edge of its own.
+	 */
+	pp->ready |= PORT_READABLE;
+	again(pp);
 	return n;
 }
 
