@@ -828,13 +828,17 @@ static struct conn *client_turn(struct conn *c, int ep, uint32_t events)
 		end = c->reading ? conn_read(c) : NULL;
 	client_unread(c);
 	client_count_stop(c);
-	if (!end && !client_fill(c)) {
+	/* Sending a RST_STREAM closes a stream, and leaves room for another. */
+	while (!end && !client_fill(c)) {
+		unsigned live = c->live;
+
 		conn_flush(c);
-		if (!c->dead) {
+		if (c->dead) {
+			end = "write failed";
+		} else if (c->live == live) {
 			conn_watch(c, ep);
 			return c;
 		}
-		end = "write failed";
 	}
 	client_close(c, end, false);
 	return NULL;
