@@ -236,7 +236,8 @@ static void on_data(struct walk *w, const struct h2_frame *f, uint8_t *p)
 		if (!(f->flags & H2_FLAG_END_STREAM) &&
 		    !upstream_charge(w->u, BUDGET_EXECUTOR_EMPTY_DATA, 1))
 			return;
-	} else if (list_empty(&s->hold) && s->window >= size && w->c->window >= size) {
+	} else if (list_empty(&s->hold) && s->window >= size && w->c->window >= size &&
+		   !spliced_must_wait(s)) {
 		s->window -= size;
 		w->c->window -= size;
 		s->data_out += size;

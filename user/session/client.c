@@ -240,7 +240,7 @@ static void unblocked(struct client *c)
 {
 	struct list *pos, *tmp;
 
-	c->blocked = c->slow = false;
+	c->blocked = c->slow = c->release_due = false;
 	client_want(c);
 	list_for_each_safe (pos, tmp, &c->streams) {
 		if (c->blocked || c->state == CLIENT_CLOSED)
@@ -331,7 +331,7 @@ void client_flush(struct client *c)
 		c->blocked_ns = c->session->now;
 	if (r == -EAGAIN)
 		set_blocked(c);
-	else if (c->blocked)
+	else if (c->blocked || c->release_due)
 		unblocked(c);
 	if (c->state != CLIENT_CLOSED && outq_empty(&c->out))
 		run_empty(c);

@@ -317,6 +317,27 @@ void spliced_stream_end(struct stream *s)
 /* ------------------------------------------------------------------------- tap */
 
 /*
+ * DATA of another executor while the client leaves: a frame that the kernel has begun may be
+ * open, and its rest comes through the tap. It is held, within its grant, until that is over.
+ */
+bool spliced_must_wait(const struct stream *s)
+{
+	const struct client *c = s->client;
+
+	return c->leaving && c->spliced && s->up != c->spliced;
+}
+
+/* The splice is over; what waited for that is written at the next flush. */
+static void left_behind(struct client *c)
+{
+	c->splice->ops->free(c->splice);
+	c->splice = NULL;
+	c->release_due = true;
+	client_dirty(c);
+	client_want(c);
+}
+
+/*
  * The pair is out of the kernel, its tap is empty and no frame that the kernel has
  * begun is open at the client: an ordinary upstream again.
  */
@@ -327,13 +348,12 @@ static void back_to_relay(struct upstream *u)
 	u->own = false;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
 		list_entry(p, struct stream, on_up)->in_splice = false;
-	c->splice->ops->free(c->splice);
-	c->splice = u->splice = NULL;
+	u->splice = NULL;
 	c->spliced = NULL;
 	c->leaving = c->left = false;
+	left_behind(c);
 	u->why_relay = "came back from a splice";
 	upstream_want(u);
-	client_want(c);
 }
 
 ssize_t spliced_receive(struct upstream *u, void *buf, size_t len)
@@ -529,6 +549,8 @@ static void detach(struct client *c)
 	u->own = false;
 	u->spoiled = true; /* bytes of it may still be in the tap */
 	c->spliced = NULL;
+	c->release_due = true;
+	client_dirty(c);
 	client_want(c); /* nobody reads them any more */
 }
 
@@ -551,9 +573,7 @@ static void step(struct client *c)
 		upstream_kick(c->spliced);
 		return;
 	}
-	c->splice->ops->free(c->splice);
-	c->splice = NULL;
-	client_want(c);
+	left_behind(c);
 }
 
 void spliced_leave(struct client *c)
@@ -587,8 +607,7 @@ void spliced_upstream_ends(struct upstream *u)
 		c->leaving = true;
 		step(c);
 	} else if (left) {
-		c->splice->ops->free(c->splice);
-		c->splice = NULL;
+		left_behind(c);
 	}
 }
 

@@ -180,6 +180,7 @@ struct client {
 	struct splice *splice;     /* NULL: relay only */
 	struct upstream *spliced;  /* the upstream of the splice, NULL once it has ended */
 	bool leaving;              /* the fast path is off for good */
+	bool release_due;          /* it has been left: what waited for that is written next */
 	bool left;                 /* output goes by `port` again; the tap may hold bytes yet */
 	struct timer splice_timer; /* leaving, or credit that our own bound holds back */
 	uint64_t splice_wait_ns;   /* its period */
@@ -501,6 +502,8 @@ void spliced_look_again(struct client *c);
 void spliced_limit(struct stream *s);
 void spliced_stream_begin(struct stream *s);
 void spliced_stream_end(struct stream *s);
+/* The stream's DATA has to wait until its client has left the splice of another upstream. */
+bool spliced_must_wait(const struct stream *s);
 /* Gives the pair up; its upstream goes on, by the relay. */
 void spliced_leave(struct client *c);
 /* The upstream ends; the client goes on if it is between two frames, else it is broken. */

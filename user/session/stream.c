@@ -332,7 +332,8 @@ void stream_release(struct stream *s)
 {
 	struct client *c = s->client;
 
-	while (!list_empty(&s->hold) && !c->blocked && !c->broken && c->state != CLIENT_CLOSED) {
+	while (!list_empty(&s->hold) && !c->blocked && !c->broken && !spliced_must_wait(s) &&
+	       c->state != CLIENT_CLOSED) {
 		struct iovec iov[OUTQ_PIECES_MAX];
 		struct split split = { NULL, 0, 0 };
 		uint64_t data = 0;
