@@ -316,25 +316,20 @@ void spliced_stream_end(struct stream *s)
 
 /* ------------------------------------------------------------------------- tap */
 
-/*
- * DATA of another executor while the client leaves: a frame that the kernel has begun may be
- * open, and its rest comes through the tap. It is held, within its grant, until that is over.
- */
-bool spliced_must_wait(const struct stream *s)
-{
-	const struct client *c = s->client;
-
-	return c->leaving && c->spliced && s->up != c->spliced;
-}
-
-/* The splice is over; what waited for that is written at the next flush. */
-static void left_behind(struct client *c)
+static void free_splice(struct client *c)
 {
 	c->splice->ops->free(c->splice);
 	c->splice = NULL;
+}
+
+/* The upstream is spliced no more: what spliced_must_wait() held back goes out at the next flush. */
+static void part(struct client *c)
+{
+	c->spliced->splice = NULL;
+	c->spliced->own = false;
+	c->spliced = NULL;
 	c->release_due = true;
 	client_dirty(c);
-	client_want(c);
 }
 
 /*
@@ -345,15 +340,14 @@ static void back_to_relay(struct upstream *u)
 {
 	struct client *c = u->route->client;
 
-	u->own = false;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
 		list_entry(p, struct stream, on_up)->in_splice = false;
-	u->splice = NULL;
-	c->spliced = NULL;
+	part(c);
+	free_splice(c);
 	c->leaving = c->left = false;
-	left_behind(c);
 	u->why_relay = "came back from a splice";
 	upstream_want(u);
+	client_want(c);
 }
 
 ssize_t spliced_receive(struct upstream *u, void *buf, size_t len)
@@ -536,6 +530,17 @@ void spliced_resume(struct client *c)
 
 /* ----------------------------------------------------------------------- leave */
 
+/*
+ * DATA of another executor while the client leaves: a frame that the kernel has begun may be
+ * open, and its rest comes through the tap. It is held, within its grant, until that is over.
+ */
+bool spliced_must_wait(const struct stream *s)
+{
+	const struct client *c = s->client;
+
+	return c->leaving && c->spliced && s->up != c->spliced;
+}
+
 /* Its streams leave the table, it leaves the pair; the client keeps the rest. */
 static void detach(struct client *c)
 {
@@ -545,12 +550,8 @@ static void detach(struct client *c)
 		return;
 	for (struct list *p = u->streams.next; p != &u->streams; p = p->next)
 		spliced_stream_end(list_entry(p, struct stream, on_up));
-	u->splice = NULL;
-	u->own = false;
 	u->spoiled = true; /* bytes of it may still be in the tap */
-	c->spliced = NULL;
-	c->release_due = true;
-	client_dirty(c);
+	part(c);
 	client_want(c); /* nobody reads them any more */
 }
 
@@ -573,7 +574,8 @@ static void step(struct client *c)
 		upstream_kick(c->spliced);
 		return;
 	}
-	left_behind(c);
+	free_splice(c);
+	client_want(c);
 }
 
 void spliced_leave(struct client *c)
@@ -607,7 +609,7 @@ void spliced_upstream_ends(struct upstream *u)
 		c->leaving = true;
 		step(c);
 	} else if (left) {
-		left_behind(c);
+		free_splice(c);
 	}
 }
 
@@ -640,7 +642,6 @@ void spliced_abort(struct client *c)
 		return;
 	detach(c);
 	timer_disarm(&c->session->timers, &c->splice_timer);
-	c->splice->ops->free(c->splice);
-	c->splice = NULL;
+	free_splice(c);
 	c->tx = c->port;
 }
