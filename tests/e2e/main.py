@@ -13,6 +13,7 @@ import cases_deadline
 import cases_drain
 import cases_abuse
 import cases_volume
+import cases_chaos
 import cases_flight
 import cases_ballista
 import cases_board
@@ -23,7 +24,7 @@ import cases_observe
 import cases_trouble
 
 MODULES = (cases_request, cases_flow, cases_control, cases_cancel, cases_death, cases_refused, cases_deadline,
-           cases_drain, cases_abuse, cases_volume, cases_flight, cases_ballista, cases_board,
+           cases_drain, cases_abuse, cases_volume, cases_chaos, cases_flight, cases_ballista, cases_board,
            cases_h2spec, cases_rules, cases_budgets, cases_observe, cases_trouble)
 
 if __name__ == "__main__":

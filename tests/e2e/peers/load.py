@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/e2e/loadgen.c as python objects."""
+"""loadgen (tests/e2e/loadgen*.c) as python objects."""
 import json
 import os
 import signal
@@ -16,10 +16,10 @@ WINDOWS_2G = ["-w", str(2**31 - 1), "-W", str(2**31 - 1)]
 
 
 class Executors:
-    """One process with `count` pretend executors."""
+    """One process with `count` pretend executors, or with those of `addresses` again."""
 
-    def __init__(self, t, count=1):
-        self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(count)]
+    def __init__(self, t, count=1, addresses=None):
+        self.addresses = addresses or [f"127.0.0.1:{free_port()}" for _ in range(count)]
         command = [LOADGEN, "exec"]
         for address in self.addresses:
             command += ["-l", address]
