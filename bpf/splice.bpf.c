@@ -14,8 +14,9 @@
  * the verdict's fields need no atomics; and whoever takes that lock after raising `hold` (userspace
  * does, with a getsockopt) knows that no earlier verdict is under way.
  *
- * The walk counts a stream's bytes as it goes, because the credit check of the next frame needs
- * them, and takes them back when a later frame of the same skb turns out to need the tap.
+ * The walk notes a stream's bytes as it goes, because the credit check of the next frame needs
+ * them; they are counted, or forgotten, by a second pass when it is known where the skb goes. Userspace
+ * reads the counts at any moment: one that was taken back would make it count those bytes twice.
  *
  * The injector is an AF_UNIX datagram pair whose receiving end has a verdict too: what userspace
  * sends is redirected to clients[slot] before send() returns, and is so in order with the DATA.
@@ -97,19 +98,9 @@ static __always_inline int kill_pair(struct abi_pair *p, __u32 slot, __u32 reaso
 struct walk {
 	struct __sk_buff *skb;
 	struct abi_pair *pair;
-	__u64 len;    /* of the skb */
+	__u64 end; /* walk_off that ends the pass: of the skb, or of the frame that stopped the walk */
 	__u64 reason; /* ABI_REDIRECTED, or what stopped the walk */
 };
-
-static __always_inline void account(struct abi_pair *p, struct abi_stream *s, const __u8 *h,
-				    int sign)
-{
-	s->data += sign * (__s64)walk_length(h);
-	s->frames += sign;
-	p->data += sign * (__s64)walk_length(h);
-	p->frames += sign;
-	p->walk_off += WALK_HEADER + walk_length(h);
-}
 
 static long walk_frame(__u32 i, struct walk *w)
 {
@@ -117,10 +108,10 @@ static long walk_frame(__u32 i, struct walk *w)
 	struct abi_stream *s = NULL;
 	__u8 h[WALK_HEADER];
 
-	if (p->walk_off >= w->len)
+	if (p->walk_off >= w->end)
 		return 1;
 	w->reason = ABI_TAP_STRADDLE;
-	if (p->walk_off + WALK_HEADER > w->len)
+	if (p->walk_off + WALK_HEADER > w->end)
 		return 1;
 	w->reason = ABI_TAP_UNREADABLE;
 	if (bpf_skb_load_bytes(w->skb, p->walk_off, h, sizeof(h)) < 0)
@@ -128,24 +119,27 @@ static long walk_frame(__u32 i, struct walk *w)
 	w->reason = walk_judge(p, h, &s);
 	if (w->reason != ABI_REDIRECTED || !s)
 		return 1;
-	s->counted = walk_stream_id(h);
-	account(p, s, h, 1);
+	walk_note(s, h);
+	p->walk_off += WALK_HEADER + walk_length(h);
 	return 0;
 }
 
-/* Takes back what walk_frame() counted. */
-static long unwalk_frame(__u32 i, struct walk *w)
+/* The second pass, over the frames that walk_frame() has noted. */
+static long settle_frame(__u32 i, struct walk *w)
 {
 	struct abi_pair *p = w->pair;
 	struct abi_stream *s;
 	__u8 h[WALK_HEADER];
 
+	if (p->walk_off >= w->end)
+		return 1;
 	if (bpf_skb_load_bytes(w->skb, p->walk_off, h, sizeof(h)) < 0)
 		return 1;
 	s = walk_find_counted(p, walk_stream_id(h));
 	if (!s)
 		return 1;
-	account(p, s, h, -1);
+	walk_settle(p, s, h, w->reason == ABI_REDIRECTED);
+	p->walk_off += WALK_HEADER + walk_length(h);
 	return 0;
 }
 
@@ -184,25 +178,24 @@ static __always_inline __u32 take_over(struct abi_pair *p)
 
 static __always_inline int splice(struct __sk_buff *skb, struct abi_pair *p, __u32 slot)
 {
-	struct walk w = { .skb = skb, .pair = p, .len = skb->len };
-	__u64 frames = p->frames;
+	struct walk w = { .skb = skb, .pair = p, .end = skb->len };
 
 	w.reason = take_over(p);
 	if (w.reason != ABI_REDIRECTED)
 		return to_tap(skb, p, slot, w.reason);
 	p->walk_off = p->remaining;
 	bpf_loop(ABI_SKB_FRAMES, walk_frame, &w, 0);
-	if (w.reason == ABI_REDIRECTED && p->walk_off < w.len)
+	if (w.reason == ABI_REDIRECTED && p->walk_off < skb->len)
 		w.reason = ABI_TAP_MANY;
-	if (w.reason != ABI_REDIRECTED) {
-		p->walk_off = p->remaining;
-		bpf_loop(p->frames - frames, unwalk_frame, &w, 0);
+	w.end = p->walk_off;
+	p->walk_off = p->remaining;
+	bpf_loop(ABI_SKB_FRAMES, settle_frame, &w, 0);
+	if (w.reason != ABI_REDIRECTED)
 		return to_tap(skb, p, slot, w.reason);
-	}
 	if (bpf_sk_redirect_map(skb, &clients, slot, 0) != SK_PASS)
 		return kill_pair(p, slot, ABI_DROP_NO_CLIENT);
-	p->remaining = p->walk_off - w.len;
-	p->redirected += w.len;
+	p->remaining = w.end - skb->len;
+	p->redirected += skb->len;
 	p->fast = 1;
 	count(p, ABI_REDIRECTED);
 	return SK_PASS;

@@ -97,9 +97,9 @@ struct abi_stream {
 	 * stream's credit less what userspace itself has counted of it.
 	 */
 	__u64 limit;
-	__u64 data;    /* kernel: flow-controlled bytes of frames whose header was redirected */
-	__u32 counted; /* kernel: the id for which it counted last; user clears it with the entry */
-	__u32 pad;
+	__u64 data; /* kernel: flow-controlled bytes of frames whose header was redirected; only grows */
+	__u32 counted; /* kernel: the id of which it noted bytes last; user clears it with the entry */
+	__u32 walked; /* kernel: bytes noted of the skb that is being walked, 0 between skbs */
 };
 
 /*

@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) struct abi_stream *walk_find(struct
 	return 0;
 }
 
-/* The entry that the walk has counted for id, although userspace may have just freed it. */
+/* The entry in which the walk has noted bytes of id, although userspace may have just freed it. */
 static inline __attribute__((always_inline)) struct abi_stream *
 walk_find_counted(struct abi_pair *p, __u32 id)
 {
@@ -74,6 +74,26 @@ walk_find_counted(struct abi_pair *p, __u32 id)
 			return s;
 	}
 	return 0;
+}
+
+/* A frame that walk_judge() has found good, of an skb that is still being walked. */
+static inline __attribute__((always_inline)) void walk_note(struct abi_stream *s, const __u8 *h)
+{
+	s->counted = walk_stream_id(h);
+	s->walked += walk_length(h);
+}
+
+/* Its skb is redirected, and the frame counts; or it is not, and never was. */
+static inline __attribute__((always_inline)) void
+walk_settle(struct abi_pair *p, struct abi_stream *s, const __u8 *h, int redirected)
+{
+	s->walked -= walk_length(h);
+	if (!redirected)
+		return;
+	s->data += walk_length(h);
+	s->frames++;
+	p->data += walk_length(h);
+	p->frames++;
 }
 
 /* ABI_REDIRECTED and *ret_stream, or why not. */
@@ -103,7 +123,7 @@ static inline __attribute__((always_inline)) __u32 walk_judge(struct abi_pair *p
 	s = walk_find(p, walk_stream_id(h));
 	if (!s)
 		return ABI_TAP_STREAM;
-	if (s->data + length > WALK_READ(s->limit))
+	if (s->data + s->walked + length > WALK_READ(s->limit))
 		return ABI_TAP_CREDIT;
 	*ret_stream = s;
 	return ABI_REDIRECTED;

@@ -124,6 +124,27 @@ static void credit_is_exact(void **state)
 	assert_int_equal(judge(pair(state), 1, H2_DATA, 0, 1), ABI_TAP_CREDIT);
 }
 
+/* An skb that is given to the tap after all leaves no trace, and meanwhile uses up credit. */
+static void what_is_noted_is_not_counted(void **state)
+{
+	struct abi_stream *s = add(pair(state), 1, 1000);
+	uint8_t h[WALK_HEADER];
+
+	h2_frame_put(h, 600, H2_DATA, 0, 1);
+	for (int redirected = 0; redirected <= 1; redirected++) {
+		walk_note(s, h);
+		assert_int_equal(s->data, 0);
+		assert_ptr_equal(walk_find_counted(pair(state), 1), s);
+		assert_int_equal(judge(pair(state), 401, H2_DATA, 0, 1), ABI_TAP_CREDIT);
+		assert_int_equal(judge(pair(state), 400, H2_DATA, 0, 1), ABI_REDIRECTED);
+		walk_settle(pair(state), s, h, redirected);
+		assert_int_equal(s->walked, 0);
+		assert_int_equal(s->data, redirected * 600);
+		assert_int_equal(pair(state)->data, redirected * 600);
+	}
+	assert_int_equal(s->frames, 1);
+}
+
 static void the_table_holds_64_consecutive_ids(void **state)
 {
 	for (uint32_t id = 101; id < 101 + 2 * ABI_STREAMS; id += 2)
@@ -155,6 +176,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(reasons_are_named_right, setup, teardown),
 		cmocka_unit_test_setup_teardown(unknown_streams_are_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(credit_is_exact, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_noted_is_not_counted, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_table_holds_64_consecutive_ids, setup,
 						teardown),
 		cmocka_unit_test(resume_is_one_word),

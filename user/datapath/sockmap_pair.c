@@ -450,6 +450,7 @@ int splice_stream_add(struct splice_pair *p, uint32_t id, uint64_t limit)
 	s->data = 0;
 	s->frames = 0;
 	s->counted = 0;
+	s->walked = 0;
 	s->limit = limit;
 	__atomic_store_n(&s->id, id, __ATOMIC_RELEASE);
 	return 0;
