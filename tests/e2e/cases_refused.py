@@ -290,6 +290,21 @@ def _(t):
     told(one(t, q, "local.example", x.address[1]), 7)
 
 
+@case("names/name-that-moves", naive="pass", namespace=True)
+def _(t):
+    """An executor that comes back under its name at another address is found there."""
+    names = NameServer(t, {"exec.example": ["127.0.0.9"]})
+    x = t.executor(reply(SMALL), host="127.0.0.9")
+    p = t.proxy()
+    check_clean(one(t, p, "exec.example", x.address[1]), SMALL)
+    x.close()
+    for link in x.links:
+        link.close()
+    y = t.executor(reply(SMALL * 2), host="127.0.0.10", port=x.address[1])
+    names.names["exec.example"] = ["127.0.0.10"]
+    check_clean(one(t, p, "exec.example", y.address[1]), SMALL * 2)
+
+
 @case("names/second-address-works", naive="pass", namespace=True)
 def _(t):
     """AAAA first, and nothing listens there: the IPv4 address is tried."""

@@ -22,10 +22,11 @@ import cases_rules
 import cases_budgets
 import cases_observe
 import cases_trouble
+import cases_scenario
 
 MODULES = (cases_request, cases_flow, cases_control, cases_cancel, cases_death, cases_refused, cases_deadline,
            cases_drain, cases_abuse, cases_volume, cases_chaos, cases_flight, cases_ballista, cases_board,
-           cases_h2spec, cases_rules, cases_budgets, cases_observe, cases_trouble)
+           cases_h2spec, cases_rules, cases_budgets, cases_observe, cases_trouble, cases_scenario)
 
 if __name__ == "__main__":
     sys.exit(harness.main(sys.argv[1:]))

@@ -153,7 +153,7 @@ class ExecutorLink(Link):
 class Executor:
     """A listening pretend executor; its address goes into tickets."""
 
-    def __init__(self, script, settings=None, speaks=True, host="127.0.0.1", backlog=512):
+    def __init__(self, script, settings=None, speaks=True, host="127.0.0.1", port=0, backlog=512):
         self.script = script
         self.settings = {wire.MAX_CONCURRENT_STREAMS: 200}
         self.settings.update(settings or {})
@@ -163,7 +163,7 @@ class Executor:
         self.errors = []  # exceptions of scripts
         self.cond = threading.Condition()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.listener = socket.create_server((host, 0), family=family, backlog=backlog)
+        self.listener = socket.create_server((host, port), family=family, backlog=backlog)
         self.address = (host, self.listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()
 
