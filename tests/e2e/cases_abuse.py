@@ -13,6 +13,7 @@ from peers import wire
 from peers.client import DO_GET
 from peers.executor import reply
 from peers.harness import SANITIZED, case, check, within
+from peers.rawexec import RawExecutor, data, head, trailers
 from cases_death import check_told
 from cases_flow import WIDE
 from cases_request import SMALL, check_clean
@@ -285,3 +286,52 @@ def _(t):
         if turn % 20 == 0:
             check_clean(good.get(x).wait_done(within(2)), SMALL)
     check_clean(good.get(x).wait_done(within(2)), SMALL)
+
+
+@case("abuse/executor-without-flow-control")
+def _(t):
+    """
+    64 MiB of DATA whatever the credit, to a client that does not read: memory stays flat, the result is
+    not taken for complete, and it is the executor who is blamed.
+    """
+    goal = BUDGET
+
+    def script(conn):
+        conn.start()
+        n = conn.request()
+        conn.send(head(n))
+        conn.data(n, MIB)  # well-behaved until it is spliced
+        conn.wait(lambda: conn.released, "the client stops", 20)
+        conn.sock.settimeout(2)
+        try:
+            for _ in range(goal // 16384):
+                conn.sock.sendall(data(n, bytes(16384)))
+            conn.sock.sendall(trailers(n))
+        except OSError:
+            pass
+        conn.executor.finished = True
+    x = RawExecutor(script)
+    x.finished = False
+    t.stack.callback(x.close)
+    p = t.proxy("--promote-after", "65536", "--client-inflight", str(4 * MIB))
+    other, good = t.client(p), t.executor(reply(SMALL))
+    c = t.client(p, window=2**20, conn_window=WIDE, receive_buffer=65536)
+    s = c.get(x)
+    s.wait_bytes(MIB, 20)
+    c.pause_reading()
+    at_start = p.rss()
+    with x.connection().cond:
+        x.connection().released = True
+        x.connection().cond.notify_all()
+    p.wait(lambda: x.finished, "the executor has given up", 30)
+    check_clean(other.get(good).wait_done(within(2)), SMALL)
+    growth = p.rss() - at_start
+    check(growth < GROWTH or SANITIZED, "resident memory grew by %d bytes", growth)
+    c.resume_reading()
+    s.wait_done(within(8))
+    check(not s.clean, "taken for complete: %s", s.describe())
+    c.close()
+    p.wait(lambda: len(p.stream_lines()) == 2, "both streams told")
+    r = next(r for r in p.stream_lines() if r["grpc_status"] != "OK")
+    check(r["ended_by"] == "executor", "told: %s", r)
+    return f"{r['datapath']}, {r.get('reason')}; {s.describe()}"

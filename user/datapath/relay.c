@@ -634,9 +634,11 @@ static bool walk(struct upstream *u)
 /* The socket ended. r: 0 for FIN, else -errno. */
 static void gone(struct upstream *u, ssize_t r)
 {
-	if (r == -EIO && u->splice) {
+	if (u->splice && (r == -EIO || r == -EDQUOT)) {
 		/* The kernel dropped bytes: what the client has got so far is not to be continued. */
-		client_note(u->route->client, "kernel datapath failed", 0);
+		client_note(u->route->client,
+			    r == -EIO ? "kernel datapath failed" : "executor ignores flow control",
+			    0);
 		u->route->client->broken = EIO;
 		client_dirty(u->route->client);
 	}

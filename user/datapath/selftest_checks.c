@@ -243,8 +243,6 @@ static int wakeups(struct rig *r, int ep, uint64_t deadline_ns)
 	uint8_t f[RIG_FRAME_MAX], byte = 0;
 	size_t len = rig_frame(0, f);
 
-	/* A short wait is enough for what should come at once. */
-	deadline_ns = min_u64(deadline_ns, rig_now() + 500 * NSEC_PER_MSEC);
 	if (watch(r, ep, r->c, EPOLLIN))
 		return -1;
 	if (!r->sabotage && send(r->k, "hello", 5, MSG_NOSIGNAL) != 5)
@@ -409,7 +407,7 @@ int check_limits(struct rig *r, struct sockmap_worker *w, uint64_t deadline_ns)
 	r->hold_pump = true;
 	splice_hold(r->pair);
 	r->tx_goal = r->tx_made + 2 * MiB;
-	if (rig_run(r, died, NULL, min_u64(deadline_ns, rig_now() + 500 * NSEC_PER_MSEC)))
+	if (rig_run(r, died, NULL, deadline_ns))
 		return rig_fail(r, "the tap took more than its limit");
 	if (r->dead != ABI_DROP_TAP_FULL || st->dead != ABI_DROP_TAP_FULL)
 		return rig_fail(r, "the pair died of the wrong cause: %s",

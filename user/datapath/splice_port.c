@@ -24,7 +24,7 @@ struct pair_port {
 	struct splice_pair *pair;
 	void *tap_watch, *inject_watch, *soon;
 	unsigned want, ready; /* masks of enum port_event */
-	bool dead;            /* the kernel gave it up */
+	int dead;             /* the kernel gave it up: what recv() says, -errno */
 };
 
 static struct pair_port *of_port(struct port *p)
@@ -85,8 +85,7 @@ static void on_dead(void *arg, struct splice_pair *p, enum abi_reason reason)
 	struct pair_port *pp = splice_owner(p);
 
 	(void)arg;
-	(void)reason;
-	pp->dead = true;
+	pp->dead = reason == ABI_DROP_TAP_FULL ? -EDQUOT : -EIO;
 	pp->ready |= PORT_READABLE;
 	again(pp);
 }
@@ -99,7 +98,7 @@ static ssize_t port_recv(struct port *p, void *buf, size_t len)
 	ssize_t n;
 
 	if (pp->dead)
-		return -EIO;
+		return pp->dead;
 	n = splice_recv(pp->pair, buf, len);
 	/* -ENODATA too: while the client's queue drains it would be told again and again. */
 	if (n <= 0) {

@@ -96,7 +96,8 @@ struct env_ops {
  * executor's bytes that the kernel did not forward, sendv() sends to the client in
  * order with what it did; want() and on_event are for these two. recv() besides
  * what every port returns: 0 and -errno mean the end of the *upstream*, -EIO that
- * the kernel gave the pair up and bytes may be missing. close and shutdown are not
+ * the kernel gave the pair up and bytes may be missing, -EDQUOT that it did because
+ * the executor ignores flow control. close and shutdown are not
  * used. The upstream's socket is still written, and the client's still read, by
  * their own ports.
  *
