@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volume, every byte checked by its position: tests/e2e/loadgen.c on both sides (nghttp2)."""
+import json
 import random
 import signal
 import time
@@ -96,6 +97,39 @@ def stopped_readers(how, windows):
 
 case("volume/20-clients-stop-reading", limit=150)(stopped_readers("-s", WINDOWS_2G))
 case("volume/20-clients-stop-granting", limit=150)(stopped_readers("-g", WINDOWS_5M))
+
+
+def available():
+    """Memory of the machine that is not in use, bytes."""
+    with open("/proc/meminfo") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("MemAvailable"))
+
+
+@case("volume/500-clients-stop-reading", limit=200)
+def _(t):
+    """
+    500 clients with endless windows stop in the middle of a large result, spliced where there is a
+    splice: what the kernel and the proxy hold for them is bounded by --client-inflight, and another
+    client is served.
+    """
+    count, inflight, stop = 500, 2**20, 5_000_000
+    x, p = Executors(t), t.proxy("--client-inflight", str(inflight), "--client-timeout", "10m", "--log-level", "info")
+    free = available()
+    f = Fetch(t, p, x, "-n", count, "-j", count, "-s", stop, "-r", 3, "-B", 32768, "-w", 2**20, "-W", 2**30,
+              size=scaled(50e6, 20_000_000), seconds=150)
+    f.wait_stopped()
+    settle(p)
+    used, rss = free - available(), p.rss()
+    spliced = sum(s["datapath"] == "sockmap" for s in json.loads(p.get("/streams")[1])["streams"])
+    check(DATAPATH != "sockmap" or spliced >= 0.9 * count, "only %d of %d are spliced", spliced, count)
+    other = Fetch(t, p, x, "-n", 8, "-j", 2, *WINDOWS_5M, size=scaled(20e6), seconds=30).check_all_right(8)
+    bound = 2 * count * inflight + 200 * 2**20
+    check(used < bound, "%d MiB in use for %d stopped clients, bound %d", used >> 20, count, bound >> 20)
+    f.resume()
+    r = f.result()
+    check(r["ok"] == 3 and r["abandoned"] == count - 3 and not r["failed"], "resumed readers: %s", r)
+    return (f"{spliced} spliced; {used >> 20} MiB of the machine in use (bound {bound >> 20}), {rss >> 20} MiB of them "
+            f"by the process; beside them {other}")
 
 
 @case("volume/10000-connections", limit=200)

@@ -33,7 +33,7 @@
  * others are dropped when those have finished. -u leaves the first stream of a
  * connection unread until its siblings are done. -R reads so many bytes a second of
  * each connection, in bursts. -x is how many of a thousand fetches are cancelled,
- * each at a random byte.
+ * each at a random byte. -B is the receive buffer of a connection.
  */
 #define _GNU_SOURCE
 #include "loadgen.h"

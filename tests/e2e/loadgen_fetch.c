@@ -34,8 +34,9 @@ static struct {
 	uint64_t stop_reading, stop_granting; /* bytes of a connection; UINT64_MAX never */
 	bool unread_first;
 	unsigned resume;
-	uint64_t rate;    /* bytes a second of a connection; 0 unlimited */
-	unsigned cancels; /* of a thousand fetches */
+	uint64_t rate;      /* bytes a second of a connection; 0 unlimited */
+	unsigned cancels;   /* of a thousand fetches */
+	int receive_buffer; /* SO_RCVBUF; 0 the system's */
 	double deadline;
 } opt = { .fetches = 1,
 	  .conns = 1,
@@ -349,6 +350,9 @@ static struct client *client_open(int ep, unsigned index)
 	struct client *c;
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
+	if (opt.receive_buffer)
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &opt.receive_buffer,
+			   sizeof(opt.receive_buffer));
 	if (fd < 0 || connect(fd, (struct sockaddr *)&opt.to, sizeof(opt.to))) {
 		sum.started++;
 		note_failure(&sum.broken, 1, "connect: %s", strerror(errno));
@@ -559,7 +563,7 @@ static bool parse_fetch(int argc, char **argv)
 	int o;
 	double limit = 3600;
 
-	while ((o = getopt(argc, argv, "c:e:b:n:j:m:w:W:S:s:g:ur:t:1R:x:")) != -1) {
+	while ((o = getopt(argc, argv, "c:e:b:n:j:m:w:W:S:s:g:ur:t:1R:x:B:")) != -1) {
 		switch (o) {
 		case 'c':
 			to = optarg;
@@ -609,6 +613,9 @@ static bool parse_fetch(int argc, char **argv)
 			break;
 		case 'R':
 			opt.rate = strtoull(optarg, NULL, 0);
+			break;
+		case 'B':
+			opt.receive_buffer = atoi(optarg);
 			break;
 		case 'x':
 			opt.cancels = (unsigned)atoi(optarg);
