@@ -107,6 +107,55 @@ def _(t):
     s.rst()
 
 
+def spliced(t, p, job):
+    """A stream whose first MiB is with the client, which has granted no more, and that is spliced now."""
+    def script(call):
+        call.wait_request()
+        call.head()
+        call.send(bytes(2**20))
+        calls.append(call)
+        call.wait_released(120)
+    calls = []
+    c = t.client(p, window=2**20, conn_window=WIDE)
+    s = c.get(t.executor(script), job=job, stage=3, partition=14)
+    s.auto = False
+    s.wait_bytes(2**20)
+    p.wait(lambda: p.metric("splice_pairs") == 1 and calls, "a pair in the kernel")
+    return s, calls[0]
+
+
+SPLICING = ("--datapath", "sockmap", "--promote-after", "65536")
+
+
+@case("trouble/stalled-client-spliced", limit=90)
+def _(t):
+    """The recipes find the stalled client of a stream whose bytes the process does not see, and of which it holds none."""
+    check_kernel()
+    trouble = Trouble(t, "A result has stopped: the client", *SPLICING)
+    s, call = spliced(t, trouble.p, "q-spliced")
+    s.grant(300_000)
+    call.send(bytes(300_000))
+    s.wait_bytes(2**20 + 300_000)
+    mine = re.escape(name_of(s.client.sock.getsockname()))
+    trouble.find(rf"\tclient window\tq-spliced\t3\t14\t{mine}\t0$", rf"q-spliced +3 +14 .*{mine} .*client window",
+                 r'streams_waiting\{for="client_window"\} 1$')
+    row, = [line for line in trouble.run("cli").splitlines() if "q-spliced" in line]
+    check("sockmap" in row, "the stream is shown as %s", row)
+    s.rst()
+
+
+@case("trouble/slow-executor-spliced", limit=90)
+def _(t):
+    check_kernel()
+    trouble = Trouble(t, "A result has stopped: the executor", *SPLICING)
+    s, _ = spliced(t, trouble.p, "q-spliced")
+    mine = re.escape(name_of(t.executors[0].address))
+    s.grant(2**20)
+    trouble.find(rf"^\d{{4}}-\S+ \S+\t{mine}\t1\t0$", rf"q-spliced .*{mine} .*executor data",
+                 r'streams_waiting\{for="executor_data"\} 1$')
+    s.rst()
+
+
 @case("trouble/refused-policy")
 def _(t):
     trouble = Trouble(t, "Refused by policy", loopback=False)
