@@ -80,7 +80,7 @@ const struct option config_options[] = {
 	{
 		.group = GROUP_DATAPATH,
 		.flag = "datapath",
-		.metavar = "auto|packet|sockmap|relay",
+		.metavar = "auto|sockmap|relay",
 		.def = "auto",
 		.help = "How result bytes travel. auto takes the best that this kernel has been "
 			"shown "
