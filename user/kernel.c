@@ -205,7 +205,7 @@ void kernel_show(struct kernel *k, const char *listen)
 /* All of struct sockmap_stats are counts. */
 static void add_splicer(struct sockmap_stats *sum, const struct splicer *s)
 {
-	struct sockmap_stats one;
+	struct sockmap_stats one = { 0 };
 	uint64_t *to = (uint64_t *)sum;
 	const uint64_t *from = (const uint64_t *)&one;
 
@@ -226,7 +226,7 @@ static void sum_splicers(const struct kernel *k, struct sockmap_stats *ret)
 void kernel_tick(struct kernel *k, const char *state, const struct session_stats *const *stats,
 		 unsigned n_stats)
 {
-	struct sockmap_stats sum;
+	struct sockmap_stats sum = { 0 };
 	const struct board_process p = { .state = state,
 					 .stats = stats,
 					 .n_stats = n_stats,

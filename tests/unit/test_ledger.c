@@ -182,8 +182,7 @@ static void strict_never_exceeds(void **state)
 		if (!n)
 			continue;
 		assert_true((int64_t)(v.granted + n) <= v.stream_window);
-		assert_true((int64_t)(v.granted + n) <=
-			    v.conn_window - (int64_t)v.others_granted);
+		assert_true((int64_t)(v.granted + n) <= v.conn_window - (int64_t)v.others_granted);
 		assert_true(v.client_used + n <= v.client_cap);
 	}
 }

@@ -245,7 +245,7 @@ static bool make_executors(struct view *v)
 	v->n_made = n;
 	for (unsigned i = 0; v->r && i < s->n_streams; i++) {
 		double of_stream = rates_stream(v->r, i);
-		struct executor key, *x;
+		struct executor key = { 0 }, *x;
 
 		memcpy(key.v.executor, s->streams[i].v.executor, sizeof(key.v.executor));
 		x = bsearch(&key, v->executors, n, sizeof(key), executor_by_name);

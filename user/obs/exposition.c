@@ -78,7 +78,7 @@ const char *expo_word(char buf[EXPO_WORD], const char *text)
 {
 	size_t n = 0;
 
-	for (; text[n] && n < EXPO_WORD - 1; n++) {
+	for (; n < EXPO_WORD - 1 && text[n]; n++) {
 		buf[n] = text[n];
 		if (strchr(" -", text[n]))
 			buf[n] = '_';

@@ -10,7 +10,8 @@
 struct page_source {
 	const unsigned char *bytes;
 	size_t len;
-	const char *policy; /* Content-Security-Policy that allows the page what it has, and no more */
+	const char
+		*policy; /* Content-Security-Policy that allows the page what it has, and no more */
 };
 
 extern const struct page_source page_status; /* user/obs/status.html */
