@@ -427,7 +427,8 @@ int splice_inject_fd(const struct splice_pair *p)
 /* The entry of id (0: a free one) in the set where id belongs. */
 static struct abi_stream *find_stream(const struct splice_pair *p, uint32_t id, uint32_t want)
 {
-	struct abi_stream *set = &p->state->streams[ABI_STREAM_SET(id)];
+	uint32_t first = ABI_STREAM_SET(id);
+	struct abi_stream *set = &p->state->streams[first];
 
 	for (int i = 0; i < ABI_STREAM_WAYS; i++) {
 		if (set[i].id == want)
