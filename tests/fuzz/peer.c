@@ -260,6 +260,11 @@ static void in_data(struct peer *p, const struct h2_frame *f, const uint8_t *pl)
 		/* Ends the connection, but an executor's when nobody waits for the stream. */
 		p->in_stop = true;
 		p->out_stop |= !p->client;
+		/* What else it answers is then forwarded, and is not followed here. */
+		for (unsigned i = 0; !p->client && i < p->n_streams; i++) {
+			if (p->streams[i]->call)
+				p->streams[i]->call->shared = true;
+		}
 		return;
 	}
 	if (s->call && p->client)
@@ -487,7 +492,8 @@ static void out_data(struct peer *p, const struct h2_frame *f, const uint8_t *pl
 		CHECK(!s->ended); /* gRPC ends with trailers */
 		if (!c || c->shared || s->health)
 			return;
-		CHECK(c->got + n <= c->content.len && !memcmp(c->content.p + c->got, content, n));
+		CHECK(c->got + n <= c->content.len);
+		CHECK(!n || !memcmp(c->content.p + c->got, content, n));
 		c->got += n;
 	} else if (c && !c->shared && c->attempt == s) {
 		CHECK(c->forwarded + n <= c->request.len);
